@@ -1,0 +1,1 @@
+"""Two-phase caches: rows are staged, then the kept ones are committed."""

@@ -1,0 +1,1 @@
+"""Configuration as frozen values: models, rotary embeddings, drafters, the engine."""

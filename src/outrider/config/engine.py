@@ -1,0 +1,50 @@
+"""Limits and choices of one engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outrider.types.errors import RequestError
+
+Verification = Literal["coupled", "rejection"]
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Engine limits. None of them can change a token of a coupled or greedy request.
+
+    Attributes:
+        max_model_len: most tokens of a session, prompt and output; None takes the model's own.
+        max_num_seqs: sessions that share a pass.
+        max_num_batched_tokens: rows of one pass that prefill may fill.
+        draft_length: tokens to draft per round; None takes the drafter's own.
+        verification: how sampled requests are judged.
+        kv_bytes: budget of the target's KV pages in bytes.
+        confidence_threshold: a draft is cut before its first token whose confidence is below this;
+            0 never cuts.
+    """
+
+    max_model_len: int | None = None
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 512
+    draft_length: int | None = None
+    verification: Verification = "coupled"
+    kv_bytes: int = 2 << 30
+    confidence_threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_bytes"):
+            value = self.__dict__[name]
+            if value is not None and value < 1:
+                raise RequestError(name, f"must be at least 1, not {value}")
+        if self.draft_length is not None and self.draft_length < 0:
+            raise RequestError("draft_length", f"must be at least 0, not {self.draft_length}")
+        if self.verification not in ("coupled", "rejection"):
+            raise RequestError(
+                "verification", f'must be "coupled" or "rejection", not {self.verification!r}'
+            )
+        if not 0.0 <= self.confidence_threshold <= 1.0:
+            raise RequestError(
+                "confidence_threshold", f"must be in [0, 1], not {self.confidence_threshold}"
+            )

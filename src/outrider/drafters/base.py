@@ -1,0 +1,157 @@
+"""The drafter protocol: everything the rest of the engine knows about drafting."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+
+class DrafterFault(Exception):  # noqa: N818 - a condition that rounds handle, not an error
+    """The drafter failed on one session's state; that session goes plain for the round."""
+
+
+@dataclass(frozen=True)
+class DraftSampling:
+    """How a session's target will draw, so that a drafter can draw alike.
+
+    Attributes:
+        temperature: 0 for greedy.
+        seed: the key of the target's noise.
+        stream: the noise stream to draw with. Under coupled verification it is the target's own,
+            which makes the two agree more often; under rejection it is the drafter's.
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class CommittedRows:
+    """Rows that became committed in one round, of one session.
+
+    Attributes:
+        tokens: their tokens in order.
+        start: absolute position of the first.
+        taps: tapped target states, float32 [len(tokens), taps H], or None if none were asked for.
+    """
+
+    tokens: Sequence[int]
+    start: int
+    taps: Tensor | None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Tokens drafted for one session.
+
+    Attributes:
+        tokens: at most as many as were asked for, possibly none.
+        probabilities: what they were drawn from, float32 [len(tokens), V], or None if each token
+            was certain (a one-hot distribution). Only rejection sampling reads it.
+        confidences: estimated acceptance of each token given that those before it were accepted,
+            or empty.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    probabilities: Tensor | None = None
+    confidences: list[float] = field(default_factory=list)
+
+
+class DraftState(ABC):
+    """What a drafter keeps for one session. It belongs to one session alone."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """Committed rows observed so far, counted from position 0."""
+
+    @abstractmethod
+    def truncate(self, length: int) -> None:
+        """Forget what was observed at and after position ``length``."""
+
+    @abstractmethod
+    def fork(self) -> DraftState:
+        """Return an independent state with the same observations."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Return every resource."""
+
+
+class Tail(ABC):
+    """The newest draft rows, enough to go on as if drafting had never stopped.
+
+    Attributes:
+        upto: position after the last row: the position that was published.
+    """
+
+    upto: int
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes it holds."""
+
+
+class Drafter(ABC):
+    """Proposes tokens for many sessions at once.
+
+    Attributes:
+        name: what users call it.
+        taps: target layers whose residual outputs it reads, -1 for the embedding.
+        max_draft: most tokens it can propose.
+        default_draft: tokens to propose when nobody chose.
+        max_position: it does not draft for tips at or beyond this position, or None.
+    """
+
+    name: str
+    taps: tuple[int, ...] = ()
+    max_draft: int
+    default_draft: int
+    max_position: int | None = None
+
+    @abstractmethod
+    def begin(self, sampling: DraftSampling) -> DraftState:
+        """Return the state of a new session."""
+
+    @abstractmethod
+    def observe(self, states: Sequence[DraftState], rows: Sequence[CommittedRows]) -> None:
+        """Ingest newly committed rows, one entry per state, continuing where each state ends."""
+
+    @abstractmethod
+    def propose(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """Propose tokens to follow every session's tip.
+
+        Args:
+            states: sessions that have observed all their committed rows.
+            tips: the next token of each session, emitted but not committed.
+            lengths: most tokens to propose for each, at least 1.
+
+        Returns:
+            One entry per session: its proposal, or the fault that spoils this session's round.
+        """
+
+    @abstractmethod
+    def export_tail(self, state: DraftState, upto: int) -> Tail | None:
+        """Copy out what a restored session needs to draft from position ``upto`` on.
+
+        ``upto`` is the published position, which may be below the state's length. None if there is
+        nothing to publish.
+        """
+
+    @abstractmethod
+    def restore(self, tail: Tail, sampling: DraftSampling) -> DraftState | None:
+        """Rebuild a state from a tail. None if the tail does not suffice."""
+
+    def audit(self, states: Sequence[DraftState]) -> None:
+        """Check resource accounting against all states that exist.
+
+        Raises:
+            AssertionError: something leaked or is held twice.
+        """

@@ -1,0 +1,1 @@
+"""Checkpoints on disk as configurations, raw weights and tokenizers."""

@@ -1,0 +1,1 @@
+"""Target architectures: configuration, weight names and the order of operators."""

@@ -1,0 +1,160 @@
+"""The dense decoder family: Llama (SmolLM2), Mistral, Qwen2 and Qwen3.
+
+All four are pre-norm decoders with grouped-query attention, rotary embeddings and a SwiGLU
+feed-forward layer. They differ in biases (Qwen2), per-head norms of q and k (Qwen3), sliding
+windows and tied embeddings, all of which are fields of ``ModelConfig``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from outrider.config.model import ModelConfig
+from outrider.kernels.rows import Rows
+from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
+from outrider.kernels.weights import RawWeight
+from outrider.models.rotary import rotary_table
+from outrider.types.progress import Progress, silent
+
+#: Fetches a weight by its Hugging Face name; raises if it is missing or not of this shape.
+TensorSource = Callable[[str, tuple[int, ...]], RawWeight]
+
+
+@dataclass(frozen=True)
+class TargetOutput:
+    """What one target pass leaves behind.
+
+    Attributes:
+        hidden: final-norm states of the rows whose logits were asked for, float32 [m, H].
+        taps: tapped states of all rows, float32 [n, taps H], or None.
+    """
+
+    hidden: Tensor
+    taps: Tensor | None
+
+
+class DenseModel:
+    """A target: embedded tokens through the decoder to final-norm states."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        kernels: Kernels,
+        tensors: TensorSource,
+        max_positions: int,
+        progress: Progress = silent,
+    ) -> None:
+        """Prepare every weight.
+
+        Args:
+            config: the shape.
+            kernels: the operator table that will run it.
+            tensors: the checkpoint.
+            max_positions: rows of the rotary table.
+            progress: told after each layer.
+        """
+        self.config = config
+        self.kernels = kernels
+        self._tensors = tensors
+        layers = []
+        for index in range(config.num_layers):
+            layers.append(self._layer(f"model.layers.{index}.", config.windows[index]))
+            progress("Preparing weights", index + 1, config.num_layers + 1)
+        self.stack = Stack(
+            tuple(layers),
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            config.rms_eps,
+            rotary_table(config.rotary, config.head_dim, max_positions),
+        )
+        table_shape = (config.vocab_size, config.hidden_size)
+        self.norm = self._vector("model.norm.weight", config.hidden_size)
+        embedding = tensors("model.embed_tokens.weight", table_shape)
+        self._raw_head = embedding if config.tied else tensors("lm_head.weight", table_shape)
+        self.embedding = kernels.prepare([embedding])
+        self.head = self.embedding if config.tied else kernels.prepare([self._raw_head])
+        progress("Preparing weights", config.num_layers + 1, config.num_layers + 1)
+
+    def _vector(self, name: str, size: int) -> Tensor:
+        return self._tensors(name, (size,)).float().contiguous()
+
+    def _layer(self, prefix: str, window: int | None) -> LayerWeights:
+        c = self.config
+        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        attention = prefix + "self_attn."
+        parts = (("q_proj", q), ("k_proj", kv), ("v_proj", kv))
+        bias = (
+            torch.cat([self._vector(f"{attention}{name}.bias", size) for name, size in parts])
+            if c.qkv_bias
+            else None
+        )
+        qkv = [self._tensors(f"{attention}{name}.weight", (size, c.hidden_size)) for name, size in parts]
+        mlp_shape = (c.intermediate_size, c.hidden_size)
+        gate_up = [self._tensors(f"{prefix}mlp.{name}_proj.weight", mlp_shape) for name in ("gate", "up")]
+        down = self._tensors(f"{prefix}mlp.down_proj.weight", mlp_shape[::-1])
+        out = self._tensors(f"{attention}o_proj.weight", (c.hidden_size, q))
+        out_bias = self._vector(f"{attention}o_proj.bias", c.hidden_size) if c.o_bias else None
+        return LayerWeights(
+            attn_norm=self._vector(prefix + "input_layernorm.weight", c.hidden_size),
+            qkv=self.kernels.prepare(qkv, bias),
+            q_norm=self._vector(f"{attention}q_norm.weight", c.head_dim) if c.qk_norm else None,
+            k_norm=self._vector(f"{attention}k_norm.weight", c.head_dim) if c.qk_norm else None,
+            out=self.kernels.prepare([out], out_bias),
+            mlp_norm=self._vector(prefix + "post_attention_layernorm.weight", c.hidden_size),
+            gate_up=self.kernels.prepare(gate_up),
+            down=self.kernels.prepare([down]),
+            window=window,
+        )
+
+    def trimmed_head(self, ids: Tensor) -> Linear:
+        """Prepare only the head rows ``ids`` (int64 [m]), for a drafter with a small vocabulary."""
+        return self.kernels.prepare([self._raw_head.rows(ids)])
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Embed tokens, int64 [n] to float32 [n, H]."""
+        return self.kernels.embed(self.embedding, ids)
+
+    def forward(
+        self,
+        ids: Tensor,
+        rows: Rows,
+        store: PageStore,
+        logit_rows: Tensor,
+        taps: Sequence[int] = (),
+    ) -> TargetOutput:
+        """Run one ragged pass, writing the rows' keys and values.
+
+        Args:
+            ids: tokens, int64 [n].
+            rows: their sessions, positions and pages.
+            store: the pages.
+            logit_rows: rows to carry through the final norm, int64 [m].
+            taps: layers whose residual outputs the drafter reads.
+        """
+        x, tapped = self.kernels.run_layers(self.stack, self.embed(ids), rows, store, taps)
+        hidden = self.kernels.rms_norm(x[logit_rows], self.norm, self.config.rms_eps)
+        return TargetOutput(hidden, tapped)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits of final-norm states, float32 [m, H] to [m, V]."""
+        return self.kernels.linear(hidden, self.head)
+
+    def argmax(self, hidden: Tensor) -> Tensor:
+        """Most likely tokens of final-norm states, int64 [m]."""
+        return self.kernels.argmax(hidden, self.head)
+
+    def allocate(self, pages: int) -> PageStore:
+        """Allocate pages for this model's keys and values."""
+        c = self.config
+        return self.kernels.allocate(c.num_layers, pages, c.num_kv_heads, c.head_dim)
+
+    @property
+    def weight_nbytes(self) -> int:
+        """Bytes that one pass reads at least."""
+        products = [w for la in self.stack.layers for w in (la.qkv, la.out, la.gate_up, la.down)]
+        return sum(w.nbytes for w in products) + self.head.nbytes

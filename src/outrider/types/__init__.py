@@ -1,0 +1,1 @@
+"""Plain value types shared by every floor: errors, sampling parameters, outputs, telemetry."""

@@ -1,0 +1,85 @@
+"""Acceptance telemetry: what drafting did for one session or one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Telemetry:
+    """Counters of a session's rounds; all are totals since the session began.
+
+    Attributes:
+        rounds: target passes that emitted at least one token.
+        drafted: draft tokens that a target pass judged.
+        accepted: draft tokens among them that were kept.
+        accepted_per_position: index i counts the rounds whose draft token i was kept.
+        drafted_per_position: index i counts the rounds that drafted at least i + 1 tokens.
+        faults: rounds that went plain because the drafter failed.
+    """
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    drafted_per_position: list[int] = field(default_factory=list)
+    faults: int = 0
+
+    def record(self, drafted: int, accepted: int) -> None:
+        """Count one round that judged ``drafted`` tokens and kept the first ``accepted``."""
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        for counts, upto in (
+            (self.accepted_per_position, accepted),
+            (self.drafted_per_position, drafted),
+        ):
+            counts.extend([0] * (upto - len(counts)))
+            for position in range(upto):
+                counts[position] += 1
+
+    @property
+    def acceptance_length(self) -> float:
+        """Tokens emitted per round, the target's own token included; 0.0 before any round."""
+        return 1.0 + self.accepted / self.rounds if self.rounds else 0.0
+
+    def snapshot(self) -> Telemetry:
+        """Return an independent copy."""
+        return Telemetry(
+            self.rounds,
+            self.drafted,
+            self.accepted,
+            list(self.accepted_per_position),
+            list(self.drafted_per_position),
+            self.faults,
+        )
+
+    def delta_since(self, earlier: Telemetry) -> Telemetry:
+        """Return what was counted after ``earlier``, a snapshot of this same session."""
+
+        def minus(now: list[int], then: list[int]) -> list[int]:
+            padded = then + [0] * (len(now) - len(then))
+            return [a - b for a, b in zip(now, padded, strict=True)]
+
+        return Telemetry(
+            self.rounds - earlier.rounds,
+            self.drafted - earlier.drafted,
+            self.accepted - earlier.accepted,
+            minus(self.accepted_per_position, earlier.accepted_per_position),
+            minus(self.drafted_per_position, earlier.drafted_per_position),
+            self.faults - earlier.faults,
+        )
+
+    def add(self, other: Telemetry) -> None:
+        """Add another session's counters to this one."""
+        self.rounds += other.rounds
+        self.drafted += other.drafted
+        self.accepted += other.accepted
+        self.faults += other.faults
+        for mine, theirs in (
+            (self.accepted_per_position, other.accepted_per_position),
+            (self.drafted_per_position, other.drafted_per_position),
+        ):
+            mine.extend([0] * (len(theirs) - len(mine)))
+            for position, count in enumerate(theirs):
+                mine[position] += count
