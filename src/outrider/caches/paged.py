@@ -160,5 +160,3 @@ class PagedCache:
         for page in self._pages[keep:]:
             self._pool.release(page)
         del self._pages[keep:]
-
-

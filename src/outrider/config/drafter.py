@@ -1,4 +1,4 @@
-"""Shape of a block drafter (DFlash, DSpark)."""
+"""Shapes of learned drafters: block drafters (DFlash, DSpark, DFlash2) and MTP heads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Literal
 
 from outrider.config.rotary import RotaryConfig
 
+DrafterKind = Literal["dflash", "dflash2", "dspark"]
 MarkovKind = Literal["vanilla", "gated", "rnn"]
+TargetState = Literal["residual", "normed"]
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class DrafterConfig:
     """A drafter that denoises a block of mask tokens over the target's tapped states.
 
     Attributes:
-        kind: "dflash" or "dspark".
+        kind: "dflash", "dflash2" or "dspark".
         hidden_size: width H, equal to the target's.
         intermediate_size: width of the feed-forward layer.
         num_heads: query heads.
@@ -38,9 +40,20 @@ class DrafterConfig:
         markov_kind: form of the Markov head.
         confidence: whether it has a confidence head.
         confidence_with_markov: whether that head also reads the previous token's Markov embedding.
+        attention_bias: the attention projections have biases.
+        learned_mask: a vector of the checkpoint, not a token's embedding, fills the block rows.
+        confidence_threshold: the draft ends before the first token whose estimated acceptance is
+            below this; 0 never ends it.
+        embedding_scale: multiplies the embeddings of the block rows.
+        output_multiplier: multiplies the logits.
+        logit_softcap: bounds the logits to (-c, c) as ``c tanh(x / c)``; 0 leaves them alone.
+        conv_kernel_size: dflash2: taps of the dynamic convolutions.
+        conv_group_size: dflash2: channels that share a dynamic kernel.
+        selector_rank: dflash2: width of the candidate selector's codebooks.
+        selector_top_k: dflash2: candidates of each block row.
     """
 
-    kind: Literal["dflash", "dspark"]
+    kind: DrafterKind
     hidden_size: int
     intermediate_size: int
     num_heads: int
@@ -62,8 +75,82 @@ class DrafterConfig:
     markov_kind: MarkovKind = "vanilla"
     confidence: bool = False
     confidence_with_markov: bool = False
+    attention_bias: bool = False
+    learned_mask: bool = False
+    confidence_threshold: float = 0.0
+    embedding_scale: float = 1.0
+    output_multiplier: float = 1.0
+    logit_softcap: float = 0.0
+    conv_kernel_size: int = 0
+    conv_group_size: int = 0
+    selector_rank: int = 0
+    selector_top_k: int = 0
 
     @property
     def max_draft(self) -> int:
         """Most tokens one block can draft."""
         return self.block_size if self.row_shift else self.block_size - 1
+
+    @property
+    def num_layers(self) -> int:
+        """Draft layers."""
+        return len(self.windows)
+
+    @property
+    def reach(self) -> int | None:
+        """How many positions up to a block row's own any layer can see; None sees all."""
+        return max_window(self.windows)
+
+
+@dataclass(frozen=True)
+class MtpConfig:
+    """A multi-token-prediction head: one decoder layer, chained on its own hidden state.
+
+    Attributes:
+        hidden_size: width H, equal to the target's.
+        intermediate_size: width of the feed-forward layer.
+        num_heads: query heads.
+        num_kv_heads: key and value heads.
+        head_dim: width of one head.
+        rms_eps: added to the mean square in every norm.
+        vocab_size: the target's vocabulary.
+        draft_vocab_size: rows of the drafter's head; smaller than ``vocab_size`` if trimmed.
+        rotary: rotary embedding parameters.
+        max_position: positions beyond which it does not draft.
+        num_target_layers: layers of the target it was trained for, 0 if not recorded.
+        depth: most tokens one chain drafts.
+        target_state: what the head reads of the target: "residual" is the last layer's raw output,
+            "normed" the same after the target's final norm. Qwen's and DeepSeek's heads read the
+            latter.
+        window: the layer's sliding window, None for full attention.
+        qk_norm: per-head norms of queries and keys.
+        attention_bias: the attention projections have biases.
+        zero_centered: norm weights are stored as their difference from 1, as Qwen3-Next does.
+        confidence_threshold: the chain ends before the first token whose probability is below
+            this; 0 never ends it.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_eps: float
+    vocab_size: int
+    draft_vocab_size: int
+    rotary: RotaryConfig
+    max_position: int
+    num_target_layers: int
+    depth: int = 3
+    target_state: TargetState = "normed"
+    window: int | None = None
+    qk_norm: bool = True
+    attention_bias: bool = False
+    zero_centered: bool = False
+    confidence_threshold: float = 0.0
+
+
+def max_window(windows: tuple[int | None, ...]) -> int | None:
+    """Return the widest window, or None if any layer attends fully."""
+    sliding = [window for window in windows if window is not None]
+    return max(sliding) if sliding and len(sliding) == len(windows) else None

@@ -55,9 +55,7 @@ def _open_unit(words: Words) -> NDArray[np.float64]:
     return (words.astype(np.float64) + 0.5) / 2.0**32
 
 
-def gumbel_noise(
-    seed: int, stream: int, position: int, ids: NDArray[Any]
-) -> NDArray[np.float32]:
+def gumbel_noise(seed: int, stream: int, position: int, ids: NDArray[Any]) -> NDArray[np.float32]:
     """Standard Gumbel noise of every id, keyed by (seed, stream, position, id)."""
     word = philox(seed, (ids.astype(np.uint64), position, stream, 0))[0]
     noise: NDArray[np.float32] = (-np.log(-np.log(_open_unit(word)))).astype(np.float32)

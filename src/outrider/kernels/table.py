@@ -14,9 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
 from outrider.kernels.weights import RawWeight
 
@@ -212,6 +214,30 @@ class Kernels(ABC):
 
     # -- composed operators --------------------------------------------------------------------
 
+    def draw(
+        self,
+        x: Tensor,
+        head: Linear,
+        temperatures: Sequence[float],
+        seeds: Sequence[int],
+        positions: Sequence[int],
+    ) -> Tensor:
+        """Gumbel-max draw at every row, int64 [n].
+
+        The argmax over v of ``linear(x, head)[v] / temperature + gumbel(seed, STREAM_TOKEN,
+        position, v)``, lowest id on ties: a draw from the softmax of the scaled logits (Maddison et
+        al., NeurIPS 2014), keyed by (seed, position) alone.
+        """
+        ids = torch.arange(head.out_features)
+        drawn = []
+        for logits, temperature, seed, position in zip(
+            self.linear(x, head), temperatures, seeds, positions, strict=True
+        ):
+            scaled = logits.numpy() / np.float32(temperature)
+            noise = self.gumbel(seed, STREAM_TOKEN, position, ids).numpy()
+            drawn.append(int(np.argmax(scaled + noise)))
+        return torch.tensor(drawn, dtype=torch.int64)
+
     def run_layers(
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
@@ -239,9 +265,7 @@ class Kernels(ABC):
         """Run block rows over cached context; nothing is written. float32 [n, H] to [n, H]."""
         for index, layer in enumerate(stack.layers):
             q, k, v = self._project(stack, layer, x, rows)
-            mixed = self.attend_block(
-                q, k, v, store, index, rows, layer.window, layer.causal
-            )
+            mixed = self.attend_block(q, k, v, store, index, rows, layer.window, layer.causal)
             x = self._finish_layer(stack, layer, x, mixed)
         return x
 
@@ -268,7 +292,7 @@ class Kernels(ABC):
     def split_heads(stack: Stack, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Split fused projections [n, (h + 2 g) d] into contiguous [n, heads, d] parts."""
         h, g, d = stack.num_heads, stack.num_kv_heads, stack.head_dim
-        q, k, v = flat.split([h * d, g * d, g * d], dim=-1)
+        q, k, v = torch.split(flat, [h * d, g * d, g * d], dim=-1)
         n = flat.shape[0]
         return (
             q.reshape(n, h, d).contiguous(),

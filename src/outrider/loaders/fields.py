@@ -37,8 +37,9 @@ def _is_integer(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    is_real = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_real and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value)
 
 
 def _is_list_of(test: Callable[[object], bool]) -> Callable[[object], bool]:

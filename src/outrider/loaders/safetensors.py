@@ -40,14 +40,17 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        opened: Any
         try:
-            self._handle: Any = safe_open(path, framework="pt")
-            self.names = frozenset(self._handle.keys())
+            opened = safe_open(path, framework="pt")
         except FileNotFoundError:
             raise ModelError(f"{path}: no such file") from None
         except (SafetensorError, OSError, ValueError) as error:
             detail = " ".join(str(error).split())
             raise ModelError(f"{path}: not a whole safetensors file: {detail}") from None
+        self._handle: Any = opened
+        names: list[str] = self._handle.keys()
+        self.names = frozenset(names)
 
     def entry(self, name: str) -> tuple[tuple[int, ...], str]:
         """Shape and dtype label ("F32", "BF16", "I64", ...) of a tensor, without reading it."""
@@ -98,20 +101,26 @@ class TensorFolder:
         """Stored type of a tensor ("F32", "BF16", "I64", ...); ModelError if there is none."""
         return self._file(name).entry(name)[1]
 
-    def tensor(self, name: str, shape: tuple[int, ...] | None = None) -> RawWeight:
-        """Return a float tensor in its stored format.
+    def check(self, name: str, shape: tuple[int, ...] | None = None) -> None:
+        """Check a float tensor without reading it.
 
         Raises:
             ModelError: there is no such tensor, its shape is not ``shape``, or it is not float32,
                 float16 or bfloat16.
         """
         file = self._checked(name, shape)
-        found, label = file.entry(name)
+        label = file.entry(name)[1]
         if label not in FLOAT_FORMATS:
             raise ModelError(
                 f"{file.path}: tensor {name} is stored as {label}; "
                 f"supported are {', '.join(FLOAT_FORMATS)}"
             )
+
+    def tensor(self, name: str, shape: tuple[int, ...] | None = None) -> RawWeight:
+        """Return a float tensor in its stored format; errors are those of ``check``."""
+        self.check(name, shape)
+        file = self._files[name]
+        found, label = file.entry(name)
         return RawWeight(name, found, label, file.tensor(name))
 
     def integers(self, name: str, shape: tuple[int, ...] | None = None) -> torch.Tensor:

@@ -93,9 +93,14 @@ class DenseModel:
             if c.qkv_bias
             else None
         )
-        qkv = [self._tensors(f"{attention}{name}.weight", (size, c.hidden_size)) for name, size in parts]
+        qkv = [
+            self._tensors(f"{attention}{name}.weight", (size, c.hidden_size))
+            for name, size in parts
+        ]
         mlp_shape = (c.intermediate_size, c.hidden_size)
-        gate_up = [self._tensors(f"{prefix}mlp.{name}_proj.weight", mlp_shape) for name in ("gate", "up")]
+        gate_up = [
+            self._tensors(f"{prefix}mlp.{name}_proj.weight", mlp_shape) for name in ("gate", "up")
+        ]
         down = self._tensors(f"{prefix}mlp.down_proj.weight", mlp_shape[::-1])
         out = self._tensors(f"{attention}o_proj.weight", (c.hidden_size, q))
         out_bias = self._vector(f"{attention}o_proj.bias", c.hidden_size) if c.o_bias else None
@@ -147,6 +152,16 @@ class DenseModel:
     def argmax(self, hidden: Tensor) -> Tensor:
         """Most likely tokens of final-norm states, int64 [m]."""
         return self.kernels.argmax(hidden, self.head)
+
+    def draw(
+        self,
+        hidden: Tensor,
+        temperatures: Sequence[float],
+        seeds: Sequence[int],
+        positions: Sequence[int],
+    ) -> Tensor:
+        """Unfiltered Gumbel-max draws from final-norm states [m, H], int64 [m]."""
+        return self.kernels.draw(hidden, self.head, temperatures, seeds, positions)
 
     def allocate(self, pages: int) -> PageStore:
         """Allocate pages for this model's keys and values."""

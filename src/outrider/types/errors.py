@@ -1,9 +1,9 @@
 """Faults that a user can cause. Each message is one line: what is wrong, and what would be right.
 
-    OutriderError
-    ├── ModelError        a checkpoint, tokenizer or hub id that cannot be loaded
-    ├── DrafterError      a drafter that cannot be loaded, or does not fit its target
-    └── RequestError      a prompt or a sampling parameter that cannot be served
+OutriderError
+├── ModelError        a checkpoint, tokenizer or hub id that cannot be loaded
+├── DrafterError      a drafter that cannot be loaded, or does not fit its target
+└── RequestError      a prompt or a sampling parameter that cannot be served
 """
 
 

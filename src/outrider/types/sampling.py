@@ -10,6 +10,8 @@ from outrider.types.errors import RequestError
 
 MAX_LOGPROBS = 20
 MAX_SEED = 2**63 - 1
+#: Below this, logits over the temperature leave no room for noise in float32.
+MIN_TEMPERATURE = 1e-3
 
 
 def _number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
@@ -85,6 +87,10 @@ class SamplingParams:
     def __post_init__(self) -> None:
         _integer("n", self.n, 1, 128)
         _number("temperature", self.temperature, 0.0, 100.0)
+        if 0.0 < self.temperature < MIN_TEMPERATURE:
+            raise RequestError(
+                "temperature", f"must be 0 or at least {MIN_TEMPERATURE:g}, not {self.temperature}"
+            )
         _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
         _integer("top_k", self.top_k, -1, 2**31 - 1)
         _number("min_p", self.min_p, 0.0, 1.0)

@@ -16,6 +16,7 @@ class Telemetry:
         accepted_per_position: index i counts the rounds whose draft token i was kept.
         drafted_per_position: index i counts the rounds that drafted at least i + 1 tokens.
         faults: rounds that went plain because the drafter failed.
+        prompts: rounds that finished a prompt, and so had nothing drafted.
     """
 
     rounds: int = 0
@@ -24,6 +25,7 @@ class Telemetry:
     accepted_per_position: list[int] = field(default_factory=list)
     drafted_per_position: list[int] = field(default_factory=list)
     faults: int = 0
+    prompts: int = 0
 
     def record(self, drafted: int, accepted: int) -> None:
         """Count one round that judged ``drafted`` tokens and kept the first ``accepted``."""
@@ -40,8 +42,9 @@ class Telemetry:
 
     @property
     def acceptance_length(self) -> float:
-        """Tokens emitted per round, the target's own token included; 0.0 before any round."""
-        return 1.0 + self.accepted / self.rounds if self.rounds else 0.0
+        """Tokens per round that could draft, the target's own included; 0.0 before any."""
+        rounds = self.rounds - self.prompts
+        return 1.0 + self.accepted / rounds if rounds else 0.0
 
     def snapshot(self) -> Telemetry:
         """Return an independent copy."""
@@ -52,6 +55,7 @@ class Telemetry:
             list(self.accepted_per_position),
             list(self.drafted_per_position),
             self.faults,
+            self.prompts,
         )
 
     def delta_since(self, earlier: Telemetry) -> Telemetry:
@@ -68,6 +72,7 @@ class Telemetry:
             minus(self.accepted_per_position, earlier.accepted_per_position),
             minus(self.drafted_per_position, earlier.drafted_per_position),
             self.faults - earlier.faults,
+            self.prompts - earlier.prompts,
         )
 
     def add(self, other: Telemetry) -> None:
@@ -76,6 +81,7 @@ class Telemetry:
         self.drafted += other.drafted
         self.accepted += other.accepted
         self.faults += other.faults
+        self.prompts += other.prompts
         for mine, theirs in (
             (self.accepted_per_position, other.accepted_per_position),
             (self.drafted_per_position, other.drafted_per_position),

@@ -1,0 +1,182 @@
+// The operators over whole batches of rows, on every thread of a pool.
+#pragma once
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "pack.h"
+#include "path.h"
+#include "pool.h"
+
+namespace outrider {
+
+// Scratch memory that only grows; contents do not survive growing.
+class Buffer {
+ public:
+  Buffer() = default;
+  ~Buffer() { std::free(data_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  template <class T>
+  T* as(size_t count) {
+    const size_t bytes = (count * sizeof(T) + 127) / 64 * 64;
+    if (bytes > bytes_) {
+      std::free(data_);
+      data_ = std::aligned_alloc(64, bytes);
+      if (!data_) throw std::bad_alloc();
+      bytes_ = bytes;
+    }
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Consecutive rows of one session.
+struct Group {
+  int start;
+  int count;
+  int floor;
+  int first_row;
+  std::vector<int> pages;
+};
+
+struct RowSet {
+  std::vector<Group> groups;
+  int count = 0;
+};
+
+struct Layer {
+  const float* attn_norm;
+  const Matrix* qkv;
+  const float* q_norm;  // or null
+  const float* k_norm;  // or null
+  const Matrix* out;
+  const float* mlp_norm;
+  const Matrix* gate_up;
+  const Matrix* down;
+  int window;  // 0: sees all
+  bool causal;
+};
+
+struct Stack {
+  std::vector<Layer> layers;
+  int heads;
+  int kv_heads;
+  int head_dim;
+  int hidden;
+  float eps;
+  const float* cos;
+  const float* sin;
+};
+
+// Queries of some rows of one group that share a key head, and the spans they look at: `spans`
+// cached ones from span `first`, then `block_spans` of the group's own rows.
+struct Task {
+  int group;
+  int kv;
+  int head;
+  int heads;
+  int row;  // in the group
+  int rows;
+  int first;
+  int spans;
+  int block_spans;
+  int unit;  // spans of the tasks before this one
+};
+
+struct AttentionPlan {
+  int window;
+  std::vector<Task> tasks;
+  int units = 0;
+  bool split = false;  // few tasks with many spans: threads share the spans of a task
+};
+
+// What attention of one layer reads and writes.
+struct Attention {
+  const Store* store;
+  int layer;
+  const RowSet* rows;
+  const AttentionPlan* plan;
+  const float* q;  // row r, head j at q + r * q_ld + j * head_dim
+  size_t q_ld;
+  int heads;
+  const uint8_t* block;  // the groups' own rows: [group][kv][page], or null
+  const size_t* block_first;  // pages before a group
+  bool causal;
+  float* out;  // [n, heads * head_dim]
+};
+
+// Scratch of one thread.
+struct Lane {
+  Buffer records, floats, row, queries, mixed, values;
+};
+
+class Engine {
+ public:
+  Engine(const Path& path, int threads);
+
+  const Path& path() const { return path_; }
+  Pool& pool() { return pool_; }
+
+  void norm(const float* x, const float* weight, float eps, int n, int cols, float* out);
+  void linear(const Matrix& m, const float* x, int n, float* out);
+  void swiglu(const float* x, int n, int cols, float* out);
+  void rotate(const float* x, const int64_t* positions, int n, int heads, int head_dim,
+              const float* cos, const float* sin, float* out);
+  void embed(const Matrix& m, const int64_t* ids, int n, float* out);
+  void best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out);
+
+  void write(const Store& store, int layer, const float* k, const float* v, const RowSet& rows);
+  void attend(const Store& store, int layer, const float* q, const RowSet& rows, int heads,
+              int window, float* out);
+  void attend_block(const Store& store, int layer, const float* q, const float* k, const float* v,
+                    const RowSet& rows, int heads, int window, bool causal, float* out);
+
+  // x [n, H] becomes the residual stream after the last layer; taps [n, num_taps * H].
+  void run(const Stack& stack, float* x, const RowSet& rows, const Store& store, bool block,
+           const std::vector<int>& taps, float* tapped);
+
+ private:
+  struct Pass;
+
+  AttentionPlan plan(const RowSet& rows, int heads, int kv_heads, int window, bool block) const;
+  size_t reserve_block(const HeadLayout& layout, const RowSet& rows, int kv_heads);
+  void reserve_lanes(const HeadLayout& layout, const AttentionPlan& plan);
+  uint8_t* block_head(const HeadLayout& layout, int kv_heads, int group, int kv, int page);
+  void write_block_row(const HeadLayout& layout, int kv_heads, int group, int row, const float* k,
+                       const float* v);
+
+  Acts prepare(Worker& worker, const Matrix& m, const float* x, size_t ld, int n,
+               const float* weight, float eps);
+  void prepare_row(const Matrix& m, const float* x, const float* weight, float eps,
+                   const Acts& acts, int row, float* scratch);
+  void reserve_inputs(int n, int cols);
+  void product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
+               bool accumulate);
+
+  void attention(Worker& worker, const Attention& a);
+  void attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high,
+                   Partial* parts, float* values, bool merged);
+  void load_task(Lane& lane, const Attention& a, const Task& task, Queries& queries);
+  void finish_task(const Attention& a, const Task& task, const Partial* parts, const float* mixed);
+  SpanKeys span_keys(const Attention& a, const Task& task, int span) const;
+  void span_bounds(const Attention& a, const Task& task, int span, int* low, int* high) const;
+
+  void project(Worker& worker, Pass& pass, const Layer& layer, int index);
+  void run_layer(Worker& worker, Pass& pass, const Layer& layer, int index);
+  void feed_forward(Worker& worker, Pass& pass, const Layer& layer);
+
+  const Path& path_;
+  Pool pool_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  Buffer records_, floats_, flat_, mixed_, hidden_records_, hidden_floats_, wide_, block_, partials_,
+      values_, bests_;
+  std::vector<size_t> block_first_;
+};
+
+}  // namespace outrider

@@ -1,0 +1,168 @@
+// A whole stack of decoder layers in one call.
+#include <cstring>
+
+#include "engine.h"
+
+namespace outrider {
+
+// Everything that one call's phases share.
+struct Engine::Pass {
+  const Stack& stack;
+  float* x;
+  const RowSet& rows;
+  const Store& store;
+  bool block;
+  std::vector<AttentionPlan> plans;  // one per distinct window
+  std::vector<int> group_of;         // per row
+  float* flat;                       // [n, (h + 2 g) d]
+  size_t flat_ld;
+  float* mixed;                      // [n, h d]
+  Acts hidden;                       // gated rows [n, F]
+  float* wide;                       // [n, 2 F], where gate and up do not lie in pairs of tiles
+
+  const AttentionPlan& plan_for(int window) const {
+    for (const AttentionPlan& plan : plans)
+      if (plan.window == window) return plan;
+    return plans.front();
+  }
+};
+
+namespace {
+
+// Whether gate column c and up column c lie in tiles that can be gated together.
+bool pairable(const Matrix& m) {
+  const int half = m.rows / 2;
+  if (half % BLOCK) return false;
+  for (int i = 0; i < m.num_parts; i++)
+    if (m.parts[i].first_col % TILE) return false;
+  return true;
+}
+
+}  // namespace
+
+// Norm, rotate and cache one row's heads.
+void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index) {
+  const Stack& s = pass.stack;
+  const int d = s.head_dim, n = pass.rows.count;
+  int low, high;
+  while (worker.take(n, n < 8 ? 1 : 4, low, high)) {
+    for (int r = low; r < high; r++) {
+      const int group = pass.group_of[r];
+      const Group& g = pass.rows.groups[group];
+      const int row = r - g.first_row, position = g.start + row;
+      const size_t angle = static_cast<size_t>(position) * (d / 2);
+      float* q = pass.flat + r * pass.flat_ld;
+      float* k = q + s.heads * d;
+      const float* v = k + s.kv_heads * d;
+      for (int h = 0; h < s.heads + s.kv_heads; h++) {
+        float* head = q + h * d;
+        const float* weight = h < s.heads ? layer.q_norm : layer.k_norm;
+        if (weight) path_.norm(head, weight, s.eps, d, head);
+        path_.rotate(head, s.cos + angle, s.sin + angle, d, head);
+      }
+      if (pass.block) {
+        write_block_row(pass.store.layout, s.kv_heads, group, row, k, v);
+        continue;
+      }
+      for (int kv = 0; kv < s.kv_heads; kv++) {
+        uint8_t* head = pass.store.head(g.pages[position / PAGE_TOKENS], index, kv);
+        path_.write(pass.store.layout, head, position % PAGE_TOKENS, k + kv * d, v + kv * d);
+      }
+    }
+  }
+  worker.meet();
+}
+
+void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
+  const Stack& s = pass.stack;
+  const Matrix& m = *layer.gate_up;
+  const int n = pass.rows.count, width = layer.down->cols;
+  const Acts in = prepare(worker, m, pass.x, s.hidden, n, layer.mlp_norm, s.eps);
+  Acts hidden = pass.hidden;
+  hidden.blocks = width / BLOCK;
+  hidden.ld = width;
+  if (!layer.down->any_quantised) hidden.q = nullptr;
+  if (!layer.down->any_float) hidden.x = nullptr;
+  int low, high;
+  if (pairable(m)) {
+    const int pairs = width / BLOCK;
+    const int chunk = pairs / (worker.size() * 4);
+    while (worker.take(pairs, chunk < 1 ? 1 : chunk, low, high)) path_.gated(m, low, high, in, n, hidden);
+    worker.meet();
+    product(worker, *layer.down, hidden, n, pass.x, s.hidden, true);
+    return;
+  }
+  product(worker, m, in, n, pass.wide, 2 * static_cast<size_t>(width), false);
+  float* rows = const_cast<float*>(pass.hidden.x);
+  while (worker.take(n, 1, low, high)) {
+    const float* gate = pass.wide + static_cast<size_t>(low) * 2 * width;
+    path_.swiglu(gate, gate + width, width, rows + static_cast<size_t>(low) * width);
+  }
+  worker.meet();
+  const Acts down = prepare(worker, *layer.down, rows, width, n, nullptr, 0.0f);
+  product(worker, *layer.down, down, n, pass.x, s.hidden, true);
+}
+
+void Engine::run_layer(Worker& worker, Pass& pass, const Layer& layer, int index) {
+  const Stack& s = pass.stack;
+  const int n = pass.rows.count;
+  const Acts in = prepare(worker, *layer.qkv, pass.x, s.hidden, n, layer.attn_norm, s.eps);
+  product(worker, *layer.qkv, in, n, pass.flat, pass.flat_ld, false);
+  project(worker, pass, layer, index);
+  const Attention a{&pass.store, index, &pass.rows, &pass.plan_for(layer.window), pass.flat,
+                    pass.flat_ld, s.heads, pass.block ? block_.as<uint8_t>(0) : nullptr,
+                    block_first_.data(), layer.causal, pass.mixed};
+  attention(worker, a);
+  const size_t mixed_ld = static_cast<size_t>(s.heads) * s.head_dim;
+  const Acts mixed = prepare(worker, *layer.out, pass.mixed, mixed_ld, n, nullptr, 0.0f);
+  product(worker, *layer.out, mixed, n, pass.x, s.hidden, true);
+  feed_forward(worker, pass, layer);
+}
+
+void Engine::run(const Stack& stack, float* x, const RowSet& rows, const Store& store, bool block,
+                 const std::vector<int>& taps, float* tapped) {
+  const size_t n = rows.count;
+  if (n == 0) return;
+  const int d = stack.head_dim;
+  Pass pass{stack, x, rows, store, block, {}, {}, nullptr, 0, nullptr, {}, nullptr};
+  pass.flat_ld = static_cast<size_t>(stack.heads + 2 * stack.kv_heads) * d;
+  int width = 0, inputs = stack.hidden > stack.heads * d ? stack.hidden : stack.heads * d;
+  bool floats = false, wide = false;
+  for (const Layer& layer : stack.layers) {
+    width = layer.down->cols > width ? layer.down->cols : width;
+    floats |= layer.down->any_float || !pairable(*layer.gate_up);
+    wide |= !pairable(*layer.gate_up);
+    bool known = false;
+    for (const AttentionPlan& p : pass.plans) known |= p.window == layer.window;
+    if (!known) pass.plans.push_back(plan(rows, stack.heads, stack.kv_heads, layer.window, block));
+  }
+  for (size_t i = 0; i < rows.groups.size(); i++)
+    pass.group_of.insert(pass.group_of.end(), rows.groups[i].count, static_cast<int>(i));
+  pass.flat = flat_.as<float>(n * pass.flat_ld);
+  pass.mixed = mixed_.as<float>(n * stack.heads * d);
+  pass.hidden.q = hidden_records_.as<Record>(record_count(rows.count, width));
+  pass.hidden.x = hidden_floats_.as<float>(floats ? n * width : 1);
+  pass.wide = wide_.as<float>(wide ? n * 2 * width : 1);
+  reserve_inputs(rows.count, wide && width > inputs ? width : inputs);
+  for (const AttentionPlan& p : pass.plans) reserve_lanes(store.layout, p);
+  if (block) reserve_block(store.layout, rows, stack.kv_heads);
+
+  // A tap is copied between a layer's last meeting and the next layer's first change of x, which
+  // lies behind several meetings.
+  const auto tap = [&](Worker& worker, int layer) {
+    for (size_t t = 0; t < taps.size(); t++) {
+      if (taps[t] != layer) continue;
+      for (size_t r = worker.id(); r < n; r += worker.size())
+        memcpy(tapped + (r * taps.size() + t) * stack.hidden, x + r * stack.hidden, stack.hidden * sizeof(float));
+    }
+  };
+  pool_.run([&](Worker& worker) {
+    tap(worker, -1);
+    for (size_t i = 0; i < stack.layers.size(); i++) {
+      run_layer(worker, pass, stack.layers[i], static_cast<int>(i));
+      tap(worker, static_cast<int>(i));
+    }
+  });
+}
+
+}  // namespace outrider

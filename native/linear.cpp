@@ -1,0 +1,152 @@
+// Row-wise operators, products and the head.
+#include <cstring>
+#include <limits>
+
+#include "engine.h"
+
+namespace outrider {
+namespace {
+
+// Up to this many rows every thread prepares all of a product's input for itself: cheaper than a
+// meeting of the threads.
+constexpr int PRIVATE_ROWS = 4;
+
+int chunk_of(int total, int threads) {
+  const int chunk = total / (threads * 4);
+  return chunk < 1 ? 1 : chunk;
+}
+
+}  // namespace
+
+Engine::Engine(const Path& path, int threads) : path_(path), pool_(threads) {
+  for (int i = 0; i < pool_.size(); i++) lanes_.push_back(std::make_unique<Lane>());
+}
+
+void Engine::norm(const float* x, const float* weight, float eps, int n, int cols, float* out) {
+  for (int r = 0; r < n; r++) {
+    const size_t at = static_cast<size_t>(r) * cols;
+    path_.norm(x + at, weight, eps, cols, out + at);
+  }
+}
+
+void Engine::swiglu(const float* x, int n, int cols, float* out) {
+  for (int r = 0; r < n; r++) {
+    const float* gate = x + static_cast<size_t>(r) * 2 * cols;
+    path_.swiglu(gate, gate + cols, cols, out + static_cast<size_t>(r) * cols);
+  }
+}
+
+void Engine::rotate(const float* x, const int64_t* positions, int n, int heads, int head_dim,
+                    const float* cos, const float* sin, float* out) {
+  for (int r = 0; r < n; r++) {
+    const size_t angle = static_cast<size_t>(positions[r]) * (head_dim / 2);
+    for (int h = 0; h < heads; h++) {
+      const size_t at = (static_cast<size_t>(r) * heads + h) * head_dim;
+      path_.rotate(x + at, cos + angle, sin + angle, head_dim, out + at);
+    }
+  }
+}
+
+void Engine::embed(const Matrix& m, const int64_t* ids, int n, float* out) {
+  for (int r = 0; r < n; r++)
+    path_.embed(m, static_cast<int>(ids[r]), out + static_cast<size_t>(r) * m.cols);
+}
+
+void Engine::reserve_inputs(int n, int cols) {
+  const int own = n < PRIVATE_ROWS ? n : PRIVATE_ROWS;
+  for (std::unique_ptr<Lane>& lane : lanes_) {
+    lane->records.as<Record>(record_count(own, cols));
+    lane->floats.as<float>(static_cast<size_t>(own) * cols);
+    lane->row.as<float>(cols);
+  }
+  if (n <= PRIVATE_ROWS) return;
+  records_.as<Record>(record_count(n, cols));
+  floats_.as<float>(static_cast<size_t>(n) * cols);
+}
+
+// One row of a product's input, normed if there is a weight, as records and as floats if needed.
+void Engine::prepare_row(const Matrix& m, const float* x, const float* weight, float eps,
+                         const Acts& acts, int row, float* scratch) {
+  const float* y = x;
+  if (weight) {
+    float* normed = m.any_float ? const_cast<float*>(acts.x) + row * acts.ld : scratch;
+    path_.norm(x, weight, eps, m.cols, normed);
+    y = normed;
+  }
+  if (m.any_quantised) path_.quantize(y, m.cols, acts, row);
+}
+
+// Input rows of a product, prepared once per thread or once for all.
+Acts Engine::prepare(Worker& worker, const Matrix& m, const float* x, size_t ld, int n,
+                     const float* weight, float eps) {
+  Lane& lane = *lanes_[worker.id()];
+  const bool own = n <= PRIVATE_ROWS;
+  Acts acts{x, ld, nullptr, m.cols / BLOCK};
+  acts.q = own ? lane.records.as<Record>(0) : records_.as<Record>(0);
+  if (weight) {
+    acts.x = own ? lane.floats.as<float>(0) : floats_.as<float>(0);
+    acts.ld = m.cols;
+  }
+  float* scratch = lane.row.as<float>(0);
+  if (own) {
+    for (int r = 0; r < n; r++) prepare_row(m, x + r * ld, weight, eps, acts, r, scratch);
+    return acts;
+  }
+  if (!weight && !m.any_quantised) return acts;
+  int low, high;
+  while (worker.take(n, chunk_of(n, worker.size()), low, high))
+    for (int r = low; r < high; r++) prepare_row(m, x + r * ld, weight, eps, acts, r, scratch);
+  worker.meet();
+  return acts;
+}
+
+void Engine::product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
+                     bool accumulate) {
+  int low, high;
+  while (worker.take(m.tiles, chunk_of(m.tiles, worker.size()), low, high))
+    path_.product(m, low, high, acts, n, out, ld, accumulate);
+  worker.meet();
+}
+
+void Engine::linear(const Matrix& m, const float* x, int n, float* out) {
+  reserve_inputs(n, m.cols);
+  pool_.run([&](Worker& worker) {
+    const Acts acts = prepare(worker, m, x, m.cols, n, nullptr, 0.0f);
+    product(worker, m, acts, n, out, m.rows, false);
+  });
+}
+
+void Engine::best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out) {
+  reserve_inputs(n, m.cols);
+  Best* bests = bests_.as<Best>(static_cast<size_t>(pool_.size()) * n);
+  pool_.run([&](Worker& worker) {
+    const Acts acts = prepare(worker, m, x, m.cols, n, nullptr, 0.0f);
+    Best* mine = bests + static_cast<size_t>(worker.id()) * n;
+    for (int r = 0; r < n; r++) {
+      for (int l = 0; l < TILE; l++) {
+        mine[r].value[l] = -std::numeric_limits<float>::infinity();
+        mine[r].id[l] = std::numeric_limits<int32_t>::max();
+      }
+    }
+    // A thread's pieces come in rising order, so its lanes keep the lowest of equal outputs.
+    int low, high;
+    while (worker.take(m.tiles, chunk_of(m.tiles, worker.size() * 4), low, high))
+      path_.best(m, low, high, acts, n, draws, mine);
+  });
+  for (int r = 0; r < n; r++) {
+    float value = -std::numeric_limits<float>::infinity();
+    int32_t id = std::numeric_limits<int32_t>::max();
+    for (int t = 0; t < pool_.size(); t++) {
+      const Best& b = bests[static_cast<size_t>(t) * n + r];
+      for (int l = 0; l < TILE; l++) {
+        if (b.value[l] > value || (b.value[l] == value && b.id[l] < id)) {
+          value = b.value[l];
+          id = b.id[l];
+        }
+      }
+    }
+    out[r] = id == std::numeric_limits<int32_t>::max() ? 0 : id;
+  }
+}
+
+}  // namespace outrider

@@ -1,0 +1,46 @@
+// Turns a checkpoint's matrix into tiles, once, at load.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "format.h"
+#include "pool.h"
+
+namespace outrider {
+
+// Anonymous memory from the operating system: zero, and not resident until touched.
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  uint8_t* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  uint8_t* data_;
+  size_t bytes_;
+};
+
+// A checkpoint's matrix [rows, cols]: rows of blocks, or of floats.
+struct RawPart {
+  const uint8_t* data;
+  std::string format;  // GGUF's name, or F32, F16, BF16
+  int rows;
+  int cols;
+};
+
+// A packed matrix and the memory it lives in.
+struct Packed {
+  Matrix matrix{};
+  std::vector<Part> parts;
+  std::vector<std::unique_ptr<Memory>> memory;
+  std::vector<float> bias;
+  size_t bytes = 0;
+};
+
+std::unique_ptr<Packed> pack(Pool& pool, const std::vector<RawPart>& raw, const float* bias);
+
+}  // namespace outrider

@@ -1,0 +1,57 @@
+// Cached keys and values in 8 bits: one scale per token and head.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace outrider {
+
+constexpr int PAGE_TOKENS = 32;
+constexpr int SPAN_PAGES = 4;
+constexpr int SPAN = PAGE_TOKENS * SPAN_PAGES;  // keys of one softmax span, from position 0
+
+// One head of one page:
+//   keys    [2 tiles of 16 tokens][ceil(d / 4)][16 tokens][4], each biased by 128
+//   values  [32 tokens][width], width = d rounded up to 16
+//   key scales float[32], value scales float[32]
+// Integers cannot be NaN, so a row that was never written can spoil a result through its scale
+// alone; the kernels drop masked lanes after scaling.
+struct HeadLayout {
+  int head_dim;
+  int quads;   // ceil(d / 4)
+  int width;   // d rounded up to 16
+  size_t values;
+  size_t key_scales;
+  size_t value_scales;
+  size_t bytes;
+};
+
+inline HeadLayout head_layout(int head_dim) {
+  HeadLayout h{};
+  h.head_dim = head_dim;
+  h.quads = (head_dim + 3) / 4;
+  h.width = (head_dim + 15) / 16 * 16;
+  h.values = static_cast<size_t>(2) * h.quads * 64;
+  h.key_scales = h.values + static_cast<size_t>(PAGE_TOKENS) * h.width;
+  h.value_scales = h.key_scales + PAGE_TOKENS * sizeof(float);
+  h.bytes = h.value_scales + PAGE_TOKENS * sizeof(float);
+  h.bytes = (h.bytes + 63) / 64 * 64;
+  return h;
+}
+
+// Pages of every layer: head (page, layer, head) starts at ((page * layers + layer) * heads + head)
+// * layout.bytes, so one page of all layers is contiguous.
+struct Store {
+  int layers;
+  int pages;
+  int kv_heads;
+  HeadLayout layout;
+  uint8_t* data;
+
+  size_t page_bytes() const { return static_cast<size_t>(layers) * kv_heads * layout.bytes; }
+  uint8_t* head(int page, int layer, int kv) const {
+    const size_t index = (static_cast<size_t>(page) * layers + layer) * kv_heads + kv;
+    return data + index * layout.bytes;
+  }
+};
+
+}  // namespace outrider

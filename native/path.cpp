@@ -1,0 +1,46 @@
+// One code path; compiled once per instruction set, which OUTRIDER_PATH names.
+// Everything is in an unnamed namespace: no symbol compiled for a wide instruction set may be
+// picked by the linker for code that runs on any machine.
+#include "path.h"
+
+#if OUTRIDER_PATH != 0
+#include <immintrin.h>
+#endif
+#include <cstring>
+
+namespace outrider {
+namespace {
+
+constexpr int AHEAD = 2048;  // bytes to prefetch ahead in a weight tile
+
+#if OUTRIDER_PATH == 2
+#include "simd_avx512.h"
+#elif OUTRIDER_PATH == 1
+#include "simd_avx2.h"
+#else
+#include "simd_portable.h"
+#endif
+
+#include "pointwise.h"
+#include "product.h"
+#include "attention.h"
+#include "sampling.h"
+
+}  // namespace
+
+#if OUTRIDER_PATH == 2
+#define OUTRIDER_NAME "avx512vnni"
+const Path* path_avx512vnni() {
+#elif OUTRIDER_PATH == 1
+#define OUTRIDER_NAME "avx2"
+const Path* path_avx2() {
+#else
+#define OUTRIDER_NAME "portable"
+const Path* path_portable() {
+#endif
+  static const Path path{OUTRIDER_NAME, norm,   quantize, product, gated, swiglu, rotate, write,
+                         load_queries,  attend, merge,    finish,  best,  gumbel, embed};
+  return &path;
+}
+
+}  // namespace outrider

@@ -1,0 +1,77 @@
+// The operators of one code path. Every function computes a row from that row's inputs alone, in
+// an order that the shapes fix; callers may cut the work among threads as they like.
+#pragma once
+#include "format.h"
+#include "pages.h"
+
+namespace outrider {
+
+// Running best of one activation row, lane by lane: lane l has seen outputs 16 t + l.
+struct alignas(64) Best {
+  float value[TILE];
+  int32_t id[TILE];
+};
+
+// How the head's outputs become scores: value / temperature + noise, or the value itself.
+struct Draw {
+  float temperature;  // 0: the value itself
+  uint32_t seed_low;
+  uint32_t seed_high;
+  uint32_t position;
+};
+
+// Keys of one span, and the queries of one row tile that look at them.
+struct SpanKeys {
+  const uint8_t* pages[SPAN_PAGES];
+  int count;  // keys present in the span, counted from its first
+};
+
+constexpr int MAX_QUERIES = 12;
+
+// Queries that share key heads: quantised to 16 bits as 128 high + low.
+struct Queries {
+  int count;
+  int32_t* high;          // [quads][MAX_QUERIES] four int8
+  int32_t* low;           // the same
+  float scale[MAX_QUERIES];
+  int32_t sum[MAX_QUERIES];  // -128 * sum of the 16-bit integers
+};
+
+// Softmax of one span (or of several, merged): peak, total weight, weighted values [width].
+struct Partial {
+  float peak;
+  float total;
+};
+
+struct Path {
+  const char* name;
+  // y = x / sqrt(mean(x^2) + eps) * weight
+  void (*norm)(const float* x, const float* weight, float eps, int cols, float* y);
+  // Quantise one row into its records.
+  void (*quantize)(const float* x, int cols, const Acts& acts, int row);
+  // Products of tiles [low, high) with rows [0, n): out[r * ld + col] = or += value (+ bias).
+  void (*product)(const Matrix& m, int low, int high, const Acts& acts, int n, float* out,
+                  size_t ld, bool add);
+  // Products of gate and up for feed-forward columns 32 [low, high), gated, as rows of `out`
+  // (records, floats or both).
+  void (*gated)(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out);
+  void (*swiglu)(const float* gate, const float* up, int count, float* out);
+  void (*rotate)(const float* x, const float* cos, const float* sin, int head_dim, float* out);
+  void (*write)(const HeadLayout& layout, uint8_t* head, int slot, const float* k, const float* v);
+  void (*load_queries)(const HeadLayout& layout, const float* const* q, int count, Queries& out);
+  void (*attend)(const HeadLayout& layout, const Queries& q, const SpanKeys& keys,
+                 const int* low, const int* high, Partial* part, float* mixed);
+  void (*merge)(const HeadLayout& layout, Partial& into, float* mixed, const Partial& part,
+                const float* values);
+  void (*finish)(const HeadLayout& layout, const Partial& part, const float* mixed, float* out);
+  void (*best)(const Matrix& m, int low, int high, const Acts& acts, int n, const Draw* draws,
+               Best* best);
+  void (*gumbel)(const Draw& key, uint32_t stream, const int64_t* ids, int64_t count, float* out);
+  void (*embed)(const Matrix& m, int row, float* out);
+};
+
+const Path* path_avx512vnni();
+const Path* path_avx2();
+const Path* path_portable();
+
+}  // namespace outrider

@@ -1,0 +1,146 @@
+// Row-wise operators: normalise, quantise, gate, rotate, look up.
+#pragma once
+
+// exp(x) within 2 units in the last place; 0 below -87.3, saturated above 88.7, NaN kept.
+inline F exp16(F x) {
+  const float low = -87.33654f, high = 88.72283f;
+  const F c = smaller(splat(high), larger(splat(low), x));  // a NaN stays: it is the second operand
+  const I n = to_int(mul(c, splat(1.44269504f)));
+  const F k = to_float(n);
+  F r = fma(k, splat(-0.693145752f), c);
+  r = fma(k, splat(-1.42860677e-6f), r);
+  F p = splat(1.0f / 5040);
+  p = fma(p, r, splat(1.0f / 720));
+  p = fma(p, r, splat(1.0f / 120));
+  p = fma(p, r, splat(1.0f / 24));
+  p = fma(p, r, splat(1.0f / 6));
+  p = fma(p, r, splat(0.5f));
+  p = fma(p, r, splat(1.0f));
+  p = fma(p, r, splat(1.0f));
+  return pick(less(x, splat(low)), splat(0.0f), scale2(p, n));
+}
+
+inline F silu(F gate, F up) {
+  return mul(div(gate, add(splat(1.0f), exp16(sub(splat(0.0f), gate)))), up);
+}
+
+void norm(const float* x, const float* weight, float eps, int cols, float* y) {
+  F even = splat(0.0f), odd = splat(0.0f);
+  int c = 0;
+  for (; c + 32 <= cols; c += 32) {
+    const F a = load(x + c), b = load(x + c + 16);
+    even = fma(a, a, even);
+    odd = fma(b, b, odd);
+  }
+  for (; c < cols; c += 16) {
+    const F a = load_part(x + c, cols - c);
+    even = fma(a, a, even);
+  }
+  const float mean = sum_lanes(add(even, odd)) / static_cast<float>(cols);
+  const F inverse = splat(1.0f / __builtin_sqrtf(mean + eps));
+  for (c = 0; c + 16 <= cols; c += 16) store(y + c, mul(mul(load(x + c), inverse), load(weight + c)));
+  if (c < cols) {
+    const F a = mul(mul(load_part(x + c, cols - c), inverse), load_part(weight + c, cols - c));
+    store_part(y + c, a, cols - c);
+  }
+}
+
+// Scale of integers up to `limit` for values up to `peak`, and its inverse. Values too small to
+// invert count as zero; NaN and infinity stay in the scale, hence in every result of the row.
+struct Scale {
+  float d, inverse;
+};
+inline Scale scale_for(int32_t peak_bits, float limit) {
+  float peak;
+  __builtin_memcpy(&peak, &peak_bits, 4);
+  if (peak <= 1e-30f) return {0.0f, 0.0f};
+  return {peak / limit, limit / peak};
+}
+
+// Integer order of absolute values is their float order, with NaN on top.
+inline I magnitude(F a) { return clear_sign(bits(a)); }
+
+inline void quantize_block(F a, F b, Record* r) {
+  const Scale s = scale_for(max_lanes(larger(magnitude(a), magnitude(b))), 127.0f);
+  const I qa = to_int(mul(a, splat(s.inverse))), qb = to_int(mul(b, splat(s.inverse)));
+  to_int8(r->q, qa);
+  to_int8(r->q + 16, qb);
+  const uint32_t sum = static_cast<uint32_t>(sum_lanes(add(qa, qb)));
+  r->d = s.d;
+  r->s = s.d * static_cast<float>(static_cast<int32_t>(sum));
+  r->sum8 = static_cast<int32_t>(0u - 8u * sum);
+  r->sum128 = static_cast<int32_t>(0u - 128u * sum);
+}
+
+void quantize(const float* x, int cols, const Acts& acts, int row) {
+  Record* r = record(acts, row, 0);
+  for (int c = 0; c < cols; c += BLOCK, r += ROW_GROUP) quantize_block(load(x + c), load(x + c + 16), r);
+}
+
+void swiglu(const float* gate, const float* up, int count, float* out) {
+  int c = 0;
+  for (; c + 16 <= count; c += 16) store(out + c, silu(load(gate + c), load(up + c)));
+  if (c < count)
+    store_part(out + c, silu(load_part(gate + c, count - c), load_part(up + c, count - c)), count - c);
+}
+
+// Dimension i pairs with i + d / 2; products and sums are rounded one by one. In place is fine.
+void rotate(const float* x, const float* cos, const float* sin, int head_dim, float* out) {
+  const int half = head_dim / 2;
+  for (int c = 0; c < half; c += 16) {
+    const int n = half - c;
+    const F a = load_part(x + c, n), b = load_part(x + half + c, n);
+    const F k = load_part(cos + c, n), s = load_part(sin + c, n);
+    store_part(out + c, sub(mul(a, k), mul(b, s)), n);
+    store_part(out + half + c, add(mul(b, k), mul(a, s)), n);
+  }
+}
+
+inline float lane(F a, int j) {
+  float t[16];
+  store(t, a);
+  return t[j];
+}
+
+inline float half_at(const uint8_t* scales, int j) {
+  return lane(from_half(reinterpret_cast<const uint16_t*>(scales)), j);
+}
+
+inline void embed_quantised(const Part& p, const uint8_t* tile, int j, float* out) {
+  const int blocks = p.cols / BLOCK;
+  const uint8_t* scales = tile + blocks * quant_bytes(p.kind);
+  for (int b = 0; b < blocks; b++, scales += scale_bytes(p.kind)) {
+    const float d = half_at(scales, j);
+    const float m = has_minimum(p.kind) ? half_at(scales + 32, j) : 0.0f;
+    const int shift = p.kind == Kind::Q4 ? 8 : p.kind == Kind::Q8 ? 128 : 0;
+    for (int k = 0; k < BLOCK; k++) {
+      int q;
+      if (four_bit(p.kind)) {
+        const uint8_t byte = tile[b * 256 + k / 8 * 64 + 4 * j + k % 4];
+        q = k % 8 < 4 ? byte & 15 : byte >> 4;
+      } else {
+        q = tile[b * 512 + k / 4 * 64 + 4 * j + k % 4];
+      }
+      const float product = d * static_cast<float>(q - shift);
+      out[b * BLOCK + k] = has_minimum(p.kind) ? product + m : product;
+    }
+  }
+}
+
+void embed(const Matrix& m, int row, float* out) {
+  int at = 0;
+  while (at + 1 < m.num_parts && row >= m.parts[at + 1].first_col) at++;
+  const Part& p = m.parts[at];
+  const int local = row - p.first_col, j = local % TILE;
+  const uint8_t* tile = p.data + static_cast<size_t>(local / TILE) * p.stride;
+  if (quantised(p.kind)) return embed_quantised(p, tile, j, out);
+  for (int k = 0; k < p.cols; k++) {
+    if (p.kind == Kind::F32) {
+      out[k] = reinterpret_cast<const float*>(tile)[k * TILE + j];
+    } else {
+      const uint32_t high = reinterpret_cast<const uint16_t*>(tile)[(k / 2 * TILE + j) * 2 + k % 2];
+      const uint32_t word = high << 16;
+      __builtin_memcpy(out + k, &word, 4);
+    }
+  }
+}

@@ -1,0 +1,64 @@
+// Persistent threads that run one function together and meet between its phases.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace outrider {
+
+class Pool;
+
+// One thread's view of the running function. A function is a sequence of phases: in each, threads
+// take pieces until none is left, then meet. Which thread computes a piece never matters.
+class Worker {
+ public:
+  Worker(Pool& pool, int id) : pool_(pool), id_(id) {}
+  int id() const { return id_; }
+  int size() const;
+  // Take the next piece [low, high) of `total` items, at most `chunk` of them.
+  bool take(int total, int chunk, int& low, int& high);
+  // Wait for every thread; starts the next phase.
+  void meet();
+
+ private:
+  Pool& pool_;
+  int id_;
+  unsigned phase_ = 0;
+};
+
+class Pool {
+ public:
+  explicit Pool(int threads);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  int size() const { return size_; }
+  // Run on every thread, the caller's included, and return when all are done.
+  void run(const std::function<void(Worker&)>& function);
+
+ private:
+  friend class Worker;
+  // A phase's counter is zeroed two phases ahead, by the last thread to arrive at a meeting: nobody
+  // can touch it then, since the phase between has not begun.
+  static constexpr unsigned COUNTERS = 4;
+  struct alignas(64) Counter {
+    std::atomic<int> next{0};
+  };
+
+  void serve(int id);
+  void arrive(unsigned phase);
+
+  int size_;
+  Counter counters_[COUNTERS];
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  std::atomic<bool> stopping_{false};
+  const std::function<void(Worker&)>* function_ = nullptr;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace outrider

@@ -1,0 +1,39 @@
+"""Outrider: lossless speculative decoding. The names below are the public Python interface."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from outrider.llm.llm import LLM
+    from outrider.types.errors import OutriderError
+    from outrider.types.output import CompletionOutput, RequestOutput
+    from outrider.types.sampling import SamplingParams
+
+__version__: Final = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "OutriderError",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
+
+_HOMES: Final = {
+    "LLM": "outrider.llm.llm",
+    "CompletionOutput": "outrider.types.output",
+    "OutriderError": "outrider.types.errors",
+    "RequestOutput": "outrider.types.output",
+    "SamplingParams": "outrider.types.sampling",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import public names on first use, so that ``import outrider`` stays instant."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'outrider' has no attribute {name!r}")
+    return getattr(import_module(home), name)

@@ -1,0 +1,94 @@
+"""Where commands write: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from outrider.types.output import RequestOutput
+from outrider.types.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def write(text: str) -> None:
+    """Put text on standard output at once, without a line break."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_json(value: object) -> None:
+    """Put one JSON value on standard output, in ASCII so that it is valid in every encoding."""
+    write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def error_console() -> Console:
+    """Return a console on standard error that takes text literally."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Put one line on standard error, dimmed if that is a terminal."""
+    error_console().print(text, style="dim")
+
+
+def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Put a table on standard output; the first column is text, the others are figures."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    # A pipe has no width to fit; wide enough that no cell is ever cut.
+    width = None if sys.stdout.isatty() else 200
+    Console(markup=False, highlight=False, width=width).print(table)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Draw the progress of labelled work on standard error, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Display
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Display(*columns, console=error_console(), transient=True) as display:
+        tasks: dict[str, TaskID] = {}
+
+        def report(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = display.add_task(label, total=total)
+            display.update(tasks[label], completed=done, total=total)
+
+        yield report
+
+
+def summary(output: RequestOutput) -> str:
+    """Say in one line how fast an answer was and what drafting did for it."""
+    tokens = sum(len(completion.token_ids) for completion in output.outputs)
+    speculation = output.metrics.speculation
+    parts = [
+        f"{tokens} tokens",
+        f"{output.metrics.timings.tokens_per_s(tokens):.1f} tokens/s",
+        f"{speculation.accepted} of {speculation.drafted} draft tokens accepted"
+        f" ({output.metrics.drafter})",
+        f"{speculation.acceptance_length:.2f} tokens per round",
+    ]
+    return ", ".join(parts)

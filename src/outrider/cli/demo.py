@@ -1,0 +1,81 @@
+"""``outrider demo``: the promise on one screen. The same answer, plain and drafted."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.cli.console import write, write_table
+from outrider.cli.generate import pieces
+from outrider.cli.options import TargetOptions, spread
+from outrider.types.output import RequestOutput
+from outrider.types.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from outrider.llm.llm import LLM
+
+PROMPT = """Add a docstring and type hints to this function and change nothing else:
+
+def count_words(text):
+    counts = {}
+    for word in text.lower().split():
+        counts[word] = counts.get(word, 0) + 1
+    return counts"""
+
+
+def _answer(llm: LLM, prompt: str, params: SamplingParams) -> RequestOutput:
+    """Stream one answer onto the screen."""
+    write(f"\n--- drafter: {llm.drafter_name} ---\n")
+    outputs: list[RequestOutput] = []
+    for piece in pieces(llm, [{"role": "user", "content": prompt}], params, outputs):
+        write(piece)
+    write("\n")
+    return outputs[0]
+
+
+def _cells(output: RequestOutput, plain: RequestOutput) -> tuple[str, ...]:
+    tokens = len(output.outputs[0].token_ids)
+    speed = output.metrics.timings.tokens_per_s(tokens)
+    base = plain.metrics.timings.tokens_per_s(len(plain.outputs[0].token_ids))
+    text = output.outputs[0].text.encode()
+    return (
+        output.metrics.drafter,
+        str(tokens),
+        str(output.metrics.speculation.rounds),
+        f"{output.metrics.speculation.acceptance_length:.2f}",
+        f"{speed:.1f}",
+        f"{speed / base:.2f}" if base else "-",
+        hashlib.sha256(text).hexdigest()[:16],
+    )
+
+
+@spread
+def demo(
+    target: TargetOptions,
+    drafter: Annotated[str, typer.Option("--drafter", "-d", help="Drafter to show.")] = "auto",
+    prompt: Annotated[str, typer.Option("--prompt", help="The user's message.")] = PROMPT,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2)] = 96,
+    temperature: Annotated[float, typer.Option("--temperature", "-t")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed")] = 7,
+) -> None:
+    """Answer twice, plain and drafted; compare the bytes and the speed. Exit 1 if bytes differ."""
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    started = time.perf_counter()
+    plain_llm = target.load("none")
+    write(
+        f"Loaded {target.model} in {time.perf_counter() - started:.1f} s, "
+        f"kernels: {plain_llm.kernels_name}\n\n{prompt}\n"
+    )
+    plain = _answer(plain_llm, prompt, params)
+    drafted = _answer(plain_llm.variant(drafter=drafter), prompt, params)
+    columns = ("drafter", "tokens", "rounds", "tokens/round", "tokens/s", "speedup", "text sha256")
+    write("\n")
+    write_table("Plain and drafted", columns, [_cells(o, plain) for o in (plain, drafted)])
+    one, two = plain.outputs[0], drafted.outputs[0]
+    if (one.token_ids, one.text.encode()) != (two.token_ids, two.text.encode()):
+        write("The two answers DIFFER. That is a fault: please report it.\n")
+        raise typer.Exit(1)
+    write(f"Same answer, byte for byte: {len(one.text.encode())} bytes.\n")

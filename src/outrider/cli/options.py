@@ -1,0 +1,265 @@
+"""Options that several commands share, declared once as groups.
+
+A command takes a group as one parameter; ``spread`` turns it into one option per field.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
+
+import typer
+from typer.models import OptionInfo
+
+from outrider.cli.console import progress_bars
+from outrider.config.engine import Verification
+from outrider.types.errors import RequestError
+from outrider.types.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from outrider.llm.llm import LLM
+
+
+def _option(*names: str, help: str, least: int | None = None) -> OptionInfo:
+    option: OptionInfo = typer.Option(*names, help=help, min=least)
+    return option
+
+
+ModelName = Annotated[
+    str,
+    _option(
+        "--model",
+        "-m",
+        help='"smollm2", a checkpoint folder, a .gguf file, or an org/name on the hub.',
+    ),
+]
+DeviceName = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    _option("--device", help="Where to run."),
+]
+KernelsName = Annotated[
+    str | None,
+    _option(
+        "--kernels",
+        help="Operator implementation; omitted: the fastest that runs here.",
+    ),
+]
+Threads = Annotated[
+    int | None,
+    _option("--threads", least=1, help="CPU threads."),
+]
+MaxModelLen = Annotated[
+    int | None,
+    _option(
+        "--max-model-len",
+        least=1,
+        help="Most tokens of prompt and answer; omitted: the model's own limit.",
+    ),
+]
+AsJson = Annotated[bool, _option("--json", help="Print JSON on standard output.")]
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """Which model to run, and on what."""
+
+    model: ModelName = "smollm2"
+    device: DeviceName = "auto"
+    kernels: KernelsName = None
+    threads: Threads = None
+    max_model_len: MaxModelLen = None
+
+    def load(
+        self,
+        drafter: str,
+        *,
+        draft_length: int | None = None,
+        confidence_threshold: float = 0.0,
+        verification: Verification = "coupled",
+    ) -> LLM:
+        """Load the model with a drafter, behind progress bars."""
+        from outrider.llm.llm import LLM
+
+        with progress_bars() as progress:
+            return LLM(
+                self.model,
+                drafter=drafter,
+                device=self.device,
+                threads=self.threads,
+                kernels=self.kernels,
+                max_model_len=self.max_model_len,
+                progress=progress,
+                draft_length=draft_length,
+                confidence_threshold=confidence_threshold,
+                verification=verification,
+            )
+
+
+@dataclass(frozen=True)
+class DraftOptions:
+    """How to draft. Nothing here changes an answer, except ``--verification rejection``."""
+
+    drafter: Annotated[
+        str,
+        _option(
+            "--drafter",
+            "-d",
+            help='"auto", "none", "ngram", or a folder or hub id of a drafter.',
+        ),
+    ] = "auto"
+    draft_length: Annotated[
+        int | None,
+        _option(
+            "--draft-length",
+            least=0,
+            help="Tokens to draft per round; omitted: the drafter's own.",
+        ),
+    ] = None
+    confidence_threshold: Annotated[
+        float,
+        _option(
+            "--confidence-threshold",
+            help="Cut a draft before its first token with less confidence; 0 never cuts.",
+        ),
+    ] = 0.0
+    verification: Annotated[
+        Verification,
+        _option(
+            "--verification",
+            help="coupled: the tokens of plain decoding. rejection: their distribution only.",
+        ),
+    ] = "coupled"
+
+    def load(self, target: TargetOptions) -> LLM:
+        """Load the model with this drafter."""
+        return target.load(
+            self.drafter,
+            draft_length=self.draft_length,
+            confidence_threshold=self.confidence_threshold,
+            verification=self.verification,
+        )
+
+
+@dataclass(frozen=True)
+class SamplingOptions:
+    """What the sampler is asked for."""
+
+    max_tokens: Annotated[int, _option("--max-tokens", "-n", help="Most tokens to write.")] = 256
+    temperature: Annotated[float, _option("--temperature", "-t", help="0 is greedy.")] = 1.0
+    top_p: Annotated[float, _option("--top-p", help="Keep this probability mass.")] = 1.0
+    top_k: Annotated[int, _option("--top-k", help="Keep so many tokens; 0 keeps all.")] = 0
+    min_p: Annotated[
+        float, _option("--min-p", help="Drop tokens below this share of the likeliest.")
+    ] = 0.0
+    seed: Annotated[
+        int | None, _option("--seed", help="Repeats an answer; omitted: a fresh one.")
+    ] = None
+    stop: Annotated[
+        list[str] | None, _option("--stop", help="Text that ends the answer; may be repeated.")
+    ] = None
+    stop_token_id: Annotated[
+        list[int] | None,
+        _option("--stop-token-id", help="Token that ends the answer; may be repeated."),
+    ] = None
+    include_stop: Annotated[
+        bool, _option("--include-stop", help="Keep the stop text in the answer.")
+    ] = False
+    min_tokens: Annotated[
+        int, _option("--min-tokens", help="Do not end before so many tokens.")
+    ] = 0
+    ignore_eos: Annotated[
+        bool, _option("--ignore-eos", help="Go on after the model's own end token.")
+    ] = False
+    presence_penalty: Annotated[
+        float, _option("--presence-penalty", help="Against tokens already written, once.")
+    ] = 0.0
+    frequency_penalty: Annotated[
+        float, _option("--frequency-penalty", help="Against tokens already written, each time.")
+    ] = 0.0
+    repetition_penalty: Annotated[
+        float, _option("--repetition-penalty", help="Against tokens of prompt and answer.")
+    ] = 1.0
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logit-bias", metavar="ID=VALUE", help="Add to a token's logit; may be repeated."
+        ),
+    ] = None
+    keep_special_tokens: Annotated[
+        bool, _option("--keep-special-tokens", help="Show markup tokens in the answer.")
+    ] = False
+
+    def params(self) -> SamplingParams:
+        """Return the sampling parameters; RequestError names what is out of range."""
+        return SamplingParams(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=self.stop,
+            stop_token_ids=self.stop_token_id,
+            include_stop_str_in_output=self.include_stop,
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=_parse_bias(self.logit_bias or []),
+            skip_special_tokens=not self.keep_special_tokens,
+        )
+
+
+def _parse_bias(items: list[str]) -> dict[int, float]:
+    """Parse ``ID=VALUE`` items."""
+    bias: dict[int, float] = {}
+    for item in items:
+        token, _, value = item.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise RequestError("--logit-bias", f"must be ID=VALUE, not {item!r}") from None
+    return bias
+
+
+def spread(command: Callable[..., None]) -> Callable[..., None]:
+    """Give ``command`` one option per field of every parameter that is an option group."""
+    groups: dict[str, type] = {}
+    parameters: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind = hints[name]
+        if isinstance(kind, type) and is_dataclass(kind):
+            groups[name] = kind
+            parameters += _field_parameters(kind)
+        else:
+            parameters.append(
+                parameter.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+
+    @functools.wraps(command)
+    def gathered(**values: object) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        command(**values)
+
+    gathered.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    gathered.__dict__["__signature__"] = inspect.Signature(parameters)
+    return gathered
+
+
+def _field_parameters(kind: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=hints[field.name],
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+        )
+        for field in fields(kind)
+    ]

@@ -1,0 +1,371 @@
+"""What drafters with a paged context share: states, faults, tails and accounting."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from outrider.caches.paged import PagedCache, PagesCopy
+from outrider.caches.pool import OutOfPages, PagePool
+from outrider.drafters.base import (
+    CommittedRows,
+    Drafter,
+    DrafterFault,
+    DraftSampling,
+    DraftState,
+    Proposal,
+    Tail,
+)
+from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
+from outrider.kernels.table import PageStore
+from outrider.models.dense import DenseModel
+
+
+class ContextState(DraftState):
+    """One session's context rows.
+
+    Rows are readable from the cache's floor on. A session whose earlier rows cannot be used (their
+    taps were never computed, or were not finite) starts cold: the floor moves up to where
+    observation resumes, and nothing below it is ever read.
+
+    Attributes:
+        cache: the context keys and values.
+        sampling: how the session's target draws.
+    """
+
+    def __init__(self, cache: PagedCache, sampling: DraftSampling) -> None:
+        self.cache = cache
+        self.sampling = sampling
+        self._fault: str | None = None
+
+    @property
+    def length(self) -> int:
+        """Committed rows observed so far, readable or not."""
+        return self.cache.length
+
+    def truncate(self, length: int) -> None:
+        """Forget rows at and after ``length``; below the floor nothing is left."""
+        if length < self.cache.floor:
+            self.skip_to(length)
+        else:
+            self.cache.truncate(length)
+
+    def fork(self) -> ContextState:
+        """Return an independent state; pages are shared until one of the two writes."""
+        return ContextState(self.cache.fork(), self.sampling)
+
+    def release(self) -> None:
+        """Return every page."""
+        self.cache.release()
+
+    def skip_to(self, length: int) -> None:
+        """Drop every row and go on at position ``length``."""
+        self.cache.release()
+        self.cache.length = self.cache.floor = length
+
+    def stage(self, count: int, store: PageStore) -> RowGroup:
+        """Stage rows; the pages of a state that starts cold are cleared below its floor.
+
+        An implementation may read masked rows and multiply them by zero, which needs them to be
+        finite.
+        """
+        fresh = not self.cache.pages
+        group = self.cache.stage(count)
+        if fresh:
+            clear_below(group.pages, group.floor, store)
+        return group
+
+    def fail(self, reason: str, length: int) -> None:
+        """Record a fault, and start cold at ``length``."""
+        self._fault = reason
+        self.skip_to(length)
+
+    def take_fault(self) -> str | None:
+        """Return the fault recorded since the last call, if any, and clear it."""
+        fault, self._fault = self._fault, None
+        return fault
+
+
+def clear_below(pages: Sequence[int], floor: int, store: PageStore) -> None:
+    """Zero the rows of ``pages`` below position ``floor``."""
+    for page in pages[: floor // PAGE_TOKENS]:
+        store.clear_page(page, PAGE_TOKENS)
+    if floor % PAGE_TOKENS:
+        store.clear_page(pages[floor // PAGE_TOKENS], floor % PAGE_TOKENS)
+
+
+@dataclass(frozen=True)
+class ContextTail(Tail):
+    """Exported context rows.
+
+    Attributes:
+        upto: position after the last row.
+        rows: the rows.
+        shape: which drafter they belong to; another one refuses them.
+        extra: what else the drafter carries across the boundary, [..] or None.
+    """
+
+    upto: int
+    rows: PagesCopy
+    shape: tuple[str | int | None, ...]
+    extra: Tensor | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        tensors = [tensor for page in self.rows.pages for tensor in page]
+        if self.extra is not None:
+            tensors.append(self.extra)
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@dataclass
+class TailCounts:
+    """What became of tails.
+
+    Attributes:
+        exported: tails handed out.
+        restored: tails taken back.
+        refused: tails refused, by reason.
+    """
+
+    exported: int = 0
+    restored: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One session that wants a draft.
+
+    Attributes:
+        place: its place in the call.
+        state: its state.
+        tip: its next token, at position ``state.length``.
+        length: tokens to draft, within what the drafter can.
+    """
+
+    place: int
+    state: ContextState
+    tip: int
+    length: int
+
+
+class ContextDrafter(Drafter):
+    """A drafter over paged context rows; subclasses say how rows are made and read.
+
+    Attributes:
+        target: the model it drafts for.
+        pool: pages of the context rows.
+        tails: counts of tails exported, restored and refused.
+        reach: how many positions up to its own a row can see; None sees all.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: DenseModel,
+        store: PageStore,
+        max_position: int,
+        reach: int | None,
+    ) -> None:
+        """Take over the pages of ``store``."""
+        self.name = name
+        self.target = target
+        self.kernels = target.kernels
+        self.pool = PagePool(store)
+        self.max_position = max_position
+        self.reach = reach
+        self.tails = TailCounts()
+        self._limit = max_position
+        self._shape = (name, store.layers, store.kv_heads, store.head_dim, reach)
+
+    # -- to be filled in -----------------------------------------------------------------------
+
+    @abstractmethod
+    def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
+        """What the context rows are made of, one tensor [n_i, H] per session."""
+
+    @abstractmethod
+    def _write(self, features: Tensor, rows: Rows) -> None:
+        """Write staged context rows from their features [n, H]."""
+
+    @abstractmethod
+    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
+        """Draft for sessions whose tips are sound, one answer each."""
+
+    # -- observing -----------------------------------------------------------------------------
+
+    def begin(self, sampling: DraftSampling) -> ContextState:
+        """Return a state without rows."""
+        return ContextState(PagedCache(self.pool), sampling)
+
+    def observe(self, states: Sequence[DraftState], rows: Sequence[CommittedRows]) -> None:
+        """Ingest newly committed rows of many sessions in one pass.
+
+        Rows without taps are passed over and the session starts cold after them: this is how rows
+        that the target reused from a cache, and never computed, are observed.
+        """
+        pairs = [
+            (mine, new)
+            for state, new in zip(states, rows, strict=True)
+            if self._admits(mine := context_state(state), new)
+        ]
+        if not pairs:
+            return
+        features = self._features([mine for mine, _ in pairs], [new for _, new in pairs])
+        groups, kept = [], []
+        for (mine, new), rows_in in zip(pairs, features, strict=True):
+            group = self._stage(mine, new, rows_in)
+            if group is not None:
+                groups.append((mine, group))
+                kept.append(rows_in)
+        if not groups:
+            return
+        try:
+            self._write(torch.cat(kept), Rows(tuple(group for _, group in groups)))
+        except BaseException:
+            for mine, _ in groups:
+                mine.cache.commit(0)
+            raise
+        for mine, group in groups:
+            mine.cache.commit(group.count)
+
+    def _admits(self, state: ContextState, new: CommittedRows) -> bool:
+        """Whether the rows can be ingested; if not, the state is moved past them."""
+        count = len(new.tokens)
+        if not count:
+            return False
+        end = new.start + count
+        width = len(self.taps) * self.target.config.hidden_size
+        if new.start != state.length:
+            state.fail(f"rows at {new.start} do not continue the {state.length} observed", end)
+        elif new.taps is None or end > self._limit:
+            state.skip_to(end)
+        elif new.taps.shape != (count, width):
+            state.fail(f"taps of shape {list(new.taps.shape)}, not {[count, width]}", end)
+        else:
+            return True
+        return False
+
+    def _stage(self, state: ContextState, new: CommittedRows, features: Tensor) -> RowGroup | None:
+        """Stage a session's rows, or move it past them if they are unusable."""
+        end = new.start + len(new.tokens)
+        if not bool(features.isfinite().all()):
+            state.fail(f"target states at {new.start}..{end - 1} are not finite", end)
+            return None
+        if not len(features):
+            return None
+        try:
+            return state.stage(len(features), self.pool.store)
+        except OutOfPages:
+            state.fail("the draft cache is out of pages", end)
+            return None
+
+    # -- proposing -----------------------------------------------------------------------------
+
+    def propose(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """Draft for all sessions in one pass; a fault concerns its session alone."""
+        answers: list[Proposal | DrafterFault] = [Proposal() for _ in states]
+        asks = []
+        for place, (state, tip, length) in enumerate(zip(states, tips, lengths, strict=True)):
+            ask = Ask(place, context_state(state), tip, min(length, self.max_draft))
+            fault = self._fault_of(ask)
+            if fault is None:
+                asks.append(ask)
+            else:
+                answers[place] = DrafterFault(fault)
+        if asks:
+            for ask, answer in zip(asks, self._draft(asks), strict=True):
+                answers[ask.place] = self._checked(answer)
+        return answers
+
+    def _fault_of(self, ask: Ask) -> str | None:
+        fault = ask.state.take_fault()
+        if fault is not None:
+            return fault
+        vocab = self.target.config.vocab_size
+        if not 0 <= ask.tip < vocab:
+            return f"tip {ask.tip} is outside the vocabulary of {vocab}"
+        if ask.state.length >= self._limit:
+            return f"position {ask.state.length} is beyond the drafter's {self._limit}"
+        return None
+
+    def _checked(self, answer: Proposal | DrafterFault) -> Proposal | DrafterFault:
+        vocab = self.target.config.vocab_size
+        if isinstance(answer, Proposal):
+            for token in answer.tokens:
+                if not 0 <= token < vocab:
+                    return DrafterFault(f"token {token} is outside the vocabulary of {vocab}")
+        return answer
+
+    # -- tails ---------------------------------------------------------------------------------
+
+    def lowest_needed(self, upto: int) -> int:
+        """Lowest row that drafting from position ``upto`` on can observe.
+
+        The block at ``upto`` sees rows from ``upto - reach + 1`` on, later blocks see later ones;
+        with a layer of full attention every row is needed.
+        """
+        return 0 if self.reach is None else max(0, upto - self.reach + 1)
+
+    def export_tail(self, state: DraftState, upto: int) -> ContextTail | None:
+        """Copy out rows [lowest_needed(upto), upto), or refuse if the state lacks any of them.
+
+        ``upto`` is the published position: the state may have moved past it meanwhile.
+        """
+        mine = context_state(state)
+        base = self.lowest_needed(upto)
+        if not 0 < upto <= mine.length:
+            self.tails.refused["export: position not observed"] += 1
+        elif base < mine.cache.floor:
+            self.tails.refused["export: rows missing"] += 1
+        elif base == upto:
+            self.tails.refused["export: nothing to observe"] += 1
+        else:
+            self.tails.exported += 1
+            return ContextTail(upto, mine.cache.export(base, upto), self._shape)
+        return None
+
+    def restore(self, tail: Tail, sampling: DraftSampling) -> ContextState | None:
+        """Rebuild a state at the tail's position, or refuse if the tail does not suffice."""
+        if not isinstance(tail, ContextTail) or tail.shape != self._shape:
+            self.tails.refused["restore: tail of another drafter"] += 1
+            return None
+        if tail.rows.base > self.lowest_needed(tail.upto) or tail.rows.upto != tail.upto:
+            self.tails.refused["restore: rows missing"] += 1
+            return None
+        state = self.begin(sampling)
+        try:
+            state.cache.adopt(tail.rows)
+        except OutOfPages:
+            self.tails.refused["restore: out of pages"] += 1
+            return None
+        clear_below(state.cache.pages, state.cache.floor, self.pool.store)
+        self.tails.restored += 1
+        return state
+
+    def audit(self, states: Sequence[DraftState]) -> None:
+        """Check page counts against all states that exist.
+
+        Raises:
+            AssertionError: a page leaked or is held twice, or rows are staged between rounds.
+        """
+        self.pool.audit([context_state(state).cache.pages for state in states])
+
+
+def context_state(state: DraftState) -> ContextState:
+    """Narrow a state to this module's.
+
+    Raises:
+        AssertionError: it belongs to another drafter.
+    """
+    assert isinstance(state, ContextState), "the state belongs to another drafter"
+    return state

@@ -1,0 +1,123 @@
+"""The DFlash drafter: every row of the block is predicted at once (arXiv 2602.06036)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
+from outrider.drafters.block import BlockBackbone
+from outrider.drafters.context import Ask, ContextDrafter, ContextState
+from outrider.drafters.head import DraftHead, draw_token
+from outrider.kernels.rows import RowGroup, Rows
+from outrider.models.dense import DenseModel
+
+
+class DFlashDrafter(ContextDrafter):
+    """Drafts the rows of one denoised block, each from its own distribution.
+
+    With ``row_shift`` 0 block row j predicts the token at its own position, and the anchor's row is
+    discarded; with 1 it predicts the token after it. Fewer drafts than rows: all rows run as
+    trained, the first ones are used.
+    """
+
+    def __init__(
+        self, backbone: BlockBackbone, target: DenseModel, head: DraftHead, draft_pages: int
+    ) -> None:
+        """Allocate ``draft_pages`` pages of context.
+
+        Args:
+            backbone: the block network.
+            target: the model it drafts for.
+            head: from final states to target tokens.
+            draft_pages: pages shared by all sessions.
+        """
+        c = backbone.config
+        super().__init__(c.kind, target, backbone.allocate(draft_pages), c.max_position, c.reach)
+        self.config = c
+        self.backbone = backbone
+        self.head = head
+        self.taps = c.taps
+        self.max_draft = c.max_draft
+        self.default_draft = c.max_draft
+
+    def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
+        taps = [new.taps for new in rows if new.taps is not None]
+        features = self.backbone.context_features(torch.cat(taps))
+        return list(torch.split(features, [len(new.tokens) for new in rows]))
+
+    def _write(self, features: Tensor, rows: Rows) -> None:
+        self.backbone.ingest(features, rows, self.pool.store)
+
+    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
+        answers: list[Proposal | DrafterFault] = []
+        sound, hidden = [], []
+        for ask, states in zip(asks, self._hidden(asks), strict=True):
+            if bool(states.isfinite().all()):
+                sound.append(ask)
+                hidden.append(states)
+        picked = iter(self._pick(sound, hidden) if sound else [])
+        places = {ask.place for ask in sound}
+        for ask in asks:
+            if ask.place in places:
+                answers.append(next(picked))
+            else:
+                answers.append(DrafterFault("the drafter's states are not finite"))
+        return answers
+
+    def _hidden(self, asks: Sequence[Ask]) -> list[Tensor]:
+        """Final states of the rows that predict each session's drafts, [length_i, H] each."""
+        size, first = self.config.block_size, 1 - self.config.row_shift
+        groups = [
+            RowGroup(ask.state.length, size, ask.state.cache.pages, ask.state.cache.floor)
+            for ask in asks
+        ]
+        block = self.block_embeddings([ask.tip for ask in asks])
+        hidden = self.backbone.forward_round(block, Rows(tuple(groups)), self.pool.store)
+        return [
+            rows[first : first + ask.length]
+            for ask, rows in zip(asks, torch.split(hidden, size), strict=True)
+        ]
+
+    def block_embeddings(self, anchors: Sequence[int]) -> Tensor:
+        """Embed [anchor, mask x (block_size - 1)] of every anchor, float32 [n block_size, H]."""
+        c = self.config
+        ids = torch.full((len(anchors), c.block_size), c.mask_token_id, device=self.kernels.device)
+        ids[:, 0] = torch.tensor(list(anchors), device=ids.device)
+        if self.backbone.mask is None:
+            return self.target.embed(ids.flatten()) * c.embedding_scale
+        block = self.backbone.mask.repeat(len(anchors), c.block_size, 1)
+        block[:, 0] = self.target.embed(ids[:, 0])
+        return block.flatten(0, 1) * c.embedding_scale
+
+    def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+        """Choose the tokens from final states, one proposal per session."""
+        greedy = [rows for ask, rows in zip(asks, hidden, strict=True) if not _draws(ask)]
+        likeliest = iter(self.head.argmax(torch.cat(greedy)) if greedy else [])
+        return [
+            self._draw_all(ask, rows)
+            if _draws(ask)
+            else Proposal([next(likeliest) for _ in range(ask.length)])
+            for ask, rows in zip(asks, hidden, strict=True)
+        ]
+
+    def _draw_all(self, ask: Ask, hidden: Tensor) -> Proposal:
+        tokens, spreads = [], []
+        for row, logits in enumerate(self.head.logits(hidden)):
+            position = ask.state.length + 1 + row
+            token, spread = draw_token(self.head, logits, ask.state.sampling, position)
+            tokens.append(token)
+            spreads.append(spread)
+        return Proposal(tokens, stack_spreads(spreads))
+
+
+def stack_spreads(spreads: Sequence[Tensor | None]) -> Tensor | None:
+    """Stack the distributions of a session's drafts, [n, V]; None if they were not recorded."""
+    rows = [spread for spread in spreads if spread is not None]
+    return torch.stack(rows) if rows else None
+
+
+def _draws(ask: Ask) -> bool:
+    return ask.state.sampling.temperature > 0

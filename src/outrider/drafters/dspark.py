@@ -1,0 +1,130 @@
+"""The DSpark drafter: a block walked from left to right (arXiv 2607.05147)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from outrider.drafters.base import Proposal
+from outrider.drafters.block import BlockBackbone
+from outrider.drafters.context import Ask
+from outrider.drafters.dflash import DFlashDrafter, stack_spreads
+from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
+from outrider.drafters.markov import ConfidenceHead, MarkovHead
+from outrider.models.dense import DenseModel
+
+
+@dataclass
+class _Walk:
+    """One session's walk along its block.
+
+    Attributes:
+        ask: the session.
+        first: its first row among all sessions' rows.
+        previous: the token before the next row.
+        open: whether it goes on.
+    """
+
+    ask: Ask
+    first: int
+    previous: int
+    open: bool = True
+    tokens: list[int] = field(default_factory=list)
+    spreads: list[Tensor | None] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+
+    def take(self, token: int, spread: Tensor | None) -> None:
+        """Add a token to the draft."""
+        self.tokens.append(token)
+        self.spreads.append(spread)
+        self.previous = token
+        self.open = len(self.tokens) < self.ask.length
+
+    def proposal(self) -> Proposal:
+        """What was drafted; a confidence without its token is dropped."""
+        kept = self.confidences[: len(self.tokens)]
+        return Proposal(self.tokens, stack_spreads(self.spreads), kept)
+
+
+class DSparkDrafter(DFlashDrafter):
+    """Corrects each row's logits by the token before it, and stops where confidence is low.
+
+    The backbone and the head run once for all rows; only the low-rank bias and the choice are
+    sequential.
+    """
+
+    def __init__(
+        self,
+        backbone: BlockBackbone,
+        target: DenseModel,
+        head: DraftHead,
+        draft_pages: int,
+        markov: MarkovHead | None,
+        confidence: ConfidenceHead | None,
+    ) -> None:
+        """Allocate ``draft_pages`` pages of context.
+
+        Args:
+            backbone: the block network.
+            target: the model it drafts for.
+            head: from final states to target tokens.
+            draft_pages: pages shared by all sessions.
+            markov: bias by the token before, if the checkpoint has one.
+            confidence: estimate of acceptance, if the checkpoint has one.
+        """
+        super().__init__(backbone, target, head, draft_pages)
+        self.markov = markov
+        self.confidence = confidence
+
+    def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+        flat = torch.cat(hidden)
+        logits = self.head.logits(flat)
+        walks, first = [], 0
+        for ask in asks:
+            walks.append(_Walk(ask, first, ask.tip))
+            first += ask.length
+        memory = self.markov.start(len(walks)) if self.markov else torch.zeros(len(walks), 0)
+        for step in range(max(ask.length for ask in asks)):
+            self._step(step, walks, flat, logits, memory)
+        return [walk.proposal() for walk in walks]
+
+    def _step(
+        self, step: int, walks: list[_Walk], hidden: Tensor, logits: Tensor, memory: Tensor
+    ) -> None:
+        """Advance every open walk by one row; ``memory`` [walks, r] is updated in place."""
+        live = [place for place, walk in enumerate(walks) if walk.open]
+        if not live:
+            return
+        rows = torch.tensor([walks[place].first + step for place in live], device=hidden.device)
+        states = hidden[rows]
+        embedded = self._embed([walks[place].previous for place in live])
+        if self.confidence is not None:
+            estimates = self.confidence.estimate(states, embedded)
+            for place, estimate in zip(live, estimates, strict=True):
+                walks[place].confidences.append(estimate)
+                walks[place].open = estimate >= self.config.confidence_threshold
+        scores = logits[rows]
+        if self.markov is not None and embedded is not None:
+            bias, memory[live] = self.markov.step(states, embedded, memory[live])
+            scores = scores + bias
+        self._choose([walks[place] for place in live], scores)
+
+    def _embed(self, tokens: list[int]) -> Tensor | None:
+        if self.markov is None:
+            return None
+        return self.markov.embed(torch.tensor(tokens, device=self.kernels.device))
+
+    def _choose(self, walks: list[_Walk], scores: Tensor) -> None:
+        """Take each open walk's next token from its corrected logits, float32 [walks, V']."""
+        likeliest = self.head.target_ids(argmax_lowest(scores)).tolist()
+        for walk, row, best in zip(walks, scores, likeliest, strict=True):
+            if not walk.open:
+                continue
+            state = walk.ask.state
+            if state.sampling.temperature > 0:
+                position = state.length + 1 + len(walk.tokens)
+                walk.take(*draw_token(self.head, row, state.sampling, position))
+            else:
+                walk.take(best, None)

@@ -1,0 +1,170 @@
+"""Hybrid drafting: copy where the text repeats itself, predict elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from outrider.drafters.base import (
+    CommittedRows,
+    Drafter,
+    DrafterFault,
+    DraftSampling,
+    DraftState,
+    Proposal,
+    Tail,
+)
+from outrider.drafters.ngram import NgramDrafter, NgramState, NgramTail
+
+#: Tokens of a match from which a copy beats a prediction.
+LONG_MATCH: Final = 6
+
+
+class HybridState(DraftState):
+    """The states of both drafters, which observe the same rows.
+
+    Attributes:
+        ngram: the n-gram drafter's state.
+        learned: the learned drafter's state.
+    """
+
+    def __init__(self, ngram: NgramState, learned: DraftState) -> None:
+        self.ngram = ngram
+        self.learned = learned
+
+    @property
+    def length(self) -> int:
+        """Committed rows observed so far."""
+        return self.learned.length
+
+    def truncate(self, length: int) -> None:
+        """Forget what both observed at and after ``length``."""
+        self.ngram.truncate(length)
+        self.learned.truncate(length)
+
+    def fork(self) -> HybridState:
+        """Return an independent state."""
+        return HybridState(self.ngram.fork(), self.learned.fork())
+
+    def release(self) -> None:
+        """Release both states."""
+        self.ngram.release()
+        self.learned.release()
+
+
+@dataclass(frozen=True)
+class HybridTail(Tail):
+    """The tails of both drafters at one position."""
+
+    upto: int
+    ngram: NgramTail
+    learned: Tail
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return self.ngram.nbytes + self.learned.nbytes
+
+
+class HybridDrafter(Drafter):
+    """The n-gram drafter where its match is long, a learned drafter for the rest."""
+
+    def __init__(self, ngram: NgramDrafter, learned: Drafter, long_match: int = LONG_MATCH) -> None:
+        """Join two drafters.
+
+        Args:
+            ngram: copies.
+            learned: predicts.
+            long_match: least tokens of a match that the copy needs to go first.
+        """
+        self.ngram = ngram
+        self.learned = learned
+        self.long_match = long_match
+        self.name = f"{ngram.name}+{learned.name}"
+        self.taps = learned.taps
+        self.max_draft = max(ngram.max_draft, learned.max_draft)
+        self.default_draft = learned.default_draft
+        self.max_position = None
+
+    def begin(self, sampling: DraftSampling) -> HybridState:
+        """Return fresh states of both."""
+        return HybridState(self.ngram.begin(sampling), self.learned.begin(sampling))
+
+    def observe(self, states: Sequence[DraftState], rows: Sequence[CommittedRows]) -> None:
+        """Let both observe everything, so that either can draft next."""
+        mine = [hybrid_state(state) for state in states]
+        self.learned.observe([state.learned for state in mine], rows)
+        self.ngram.observe([state.ngram for state in mine], rows)
+
+    def propose(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """Copy for sessions with a long match; ask the learned drafter for the others at once.
+
+        Beyond the learned drafter's last position any match is copied.
+        """
+        mine = [hybrid_state(state) for state in states]
+        copied = [self._copies(state, tip) for state, tip in zip(mine, tips, strict=True)]
+        answers: dict[int, Proposal | DrafterFault] = {}
+        for copies in (True, False):
+            places = [place for place, choice in enumerate(copied) if choice is copies]
+            if not places:
+                continue
+            drafter: Drafter = self.ngram if copies else self.learned
+            proposals = drafter.propose(
+                [mine[place].ngram if copies else mine[place].learned for place in places],
+                [tips[place] for place in places],
+                [lengths[place] for place in places],
+            )
+            answers.update(zip(places, proposals, strict=True))
+        return [answers[place] for place in range(len(mine))]
+
+    def _copies(self, state: HybridState, tip: int) -> bool:
+        """Whether the n-gram drafter serves this session now."""
+        limit = self.learned.max_position
+        if limit is not None and state.length >= limit:
+            return True
+        return self.ngram.match_length(state.ngram, tip) >= self.long_match
+
+    def export_tail(self, state: DraftState, upto: int) -> HybridTail | None:
+        """Export both tails; None if either drafter has none."""
+        mine = hybrid_state(state)
+        learned = self.learned.export_tail(mine.learned, upto)
+        ngram = self.ngram.export_tail(mine.ngram, upto)
+        return None if learned is None or ngram is None else HybridTail(upto, ngram, learned)
+
+    def restore(self, tail: Tail, sampling: DraftSampling) -> HybridState | None:
+        """Rebuild both states; None if either refuses."""
+        if not isinstance(tail, HybridTail):
+            return None
+        learned = self.learned.restore(tail.learned, sampling)
+        ngram = self.ngram.restore(tail.ngram, sampling)
+        if ngram is None or learned is None:
+            for state in (ngram, learned):
+                if state is not None:
+                    state.release()
+            return None
+        return HybridState(ngram, learned)
+
+    def audit(self, states: Sequence[DraftState]) -> None:
+        """Check the resources of both, and that both observed the same rows.
+
+        Raises:
+            AssertionError: something leaked, is held twice, or the two are out of step.
+        """
+        mine = [hybrid_state(state) for state in states]
+        self.ngram.audit([state.ngram for state in mine])
+        self.learned.audit([state.learned for state in mine])
+        for state in mine:
+            assert state.ngram.length == state.learned.length, "the two drafters are out of step"
+
+
+def hybrid_state(state: DraftState) -> HybridState:
+    """Narrow a state to this module's.
+
+    Raises:
+        AssertionError: it belongs to another drafter.
+    """
+    assert isinstance(state, HybridState), "the state belongs to another drafter"
+    return state

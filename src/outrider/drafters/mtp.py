@@ -1,0 +1,381 @@
+"""Multi-token prediction: one decoder layer, chained on its own hidden state.
+
+The head reads a token beside the hidden state of the token before it, and predicts the one after:
+
+    x_p = fc([norm_e(embed(token_p)); norm_h(h_(p-1))])
+    o_p = norm(layer(x_p))                           -> head -> token p + 1
+
+Slot p of its cache holds token p so paired, for every committed token. A chain starts at the tip
+with the target's own hidden state; each further step feeds the drafted token and the head's output
+o in place of a target state it cannot have. The chain's slots are staged and dropped; once the
+target has judged, the accepted tokens' slots are written again from the target's true states.
+
+Official heads place the pair at position p - 1. Rotary attention depends on distances alone, so
+counting slots by their token changes nothing. (DeepSeek-V3, arXiv 2412.19437; Qwen3-Next.)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import torch
+from torch import Tensor
+
+from outrider.caches.paged import PagedCache
+from outrider.caches.pool import OutOfPages
+from outrider.config.drafter import MtpConfig
+from outrider.drafters.base import (
+    CommittedRows,
+    DrafterFault,
+    DraftSampling,
+    DraftState,
+    Proposal,
+    Tail,
+)
+from outrider.drafters.context import Ask, ContextDrafter, ContextState, ContextTail
+from outrider.drafters.dflash import stack_spreads
+from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
+from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.table import Kernels, LayerWeights, Stack
+from outrider.models.dense import DenseModel, TensorSource
+from outrider.models.rotary import rotary_table
+
+
+class HiddenStates:
+    """The target's hidden states of one session, kept so that any committed slot can be rewritten.
+
+    Pieces are shared between forks and never written to.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._pieces: list[Tensor] = []
+
+    def append(self, start: int, states: Tensor) -> None:
+        """Add states [n, H] of positions from ``start`` on."""
+        self._starts.append(start)
+        self._pieces.append(states)
+
+    def at(self, position: int) -> Tensor | None:
+        """The state of a position, float32 [H], or None if it was not kept."""
+        index = bisect_right(self._starts, position) - 1
+        if index < 0:
+            return None
+        piece, offset = self._pieces[index], position - self._starts[index]
+        return piece[offset] if offset < len(piece) else None
+
+    def truncate(self, length: int) -> None:
+        """Forget states at and after position ``length``."""
+        while self._starts and self._starts[-1] >= length:
+            self._starts.pop()
+            self._pieces.pop()
+        if self._pieces:
+            self._pieces[-1] = self._pieces[-1][: length - self._starts[-1]]
+
+    def copy(self) -> HiddenStates:
+        """Return an independent list of the same states."""
+        twin = HiddenStates()
+        twin._starts, twin._pieces = list(self._starts), list(self._pieces)
+        return twin
+
+
+class MtpState(ContextState):
+    """Cached slots, and the target's hidden states they were made from.
+
+    Attributes:
+        hidden: target states by position.
+    """
+
+    def __init__(
+        self, cache: PagedCache, sampling: DraftSampling, hidden: HiddenStates | None = None
+    ) -> None:
+        super().__init__(cache, sampling)
+        self.hidden = HiddenStates() if hidden is None else hidden
+
+    def truncate(self, length: int) -> None:
+        """Forget slots and states at and after ``length``."""
+        super().truncate(length)
+        self.hidden.truncate(length)
+
+    def fail(self, reason: str, length: int) -> None:
+        """Record a fault, and start cold at ``length``: no earlier state is paired again."""
+        super().fail(reason, length)
+        self.hidden = HiddenStates()
+
+    def fork(self) -> MtpState:
+        """Return an independent state."""
+        return MtpState(self.cache.fork(), self.sampling, self.hidden.copy())
+
+    def release(self) -> None:
+        """Return every page and forget all states."""
+        super().release()
+        self.hidden = HiddenStates()
+
+
+class MtpDrafter(ContextDrafter):
+    """Drafts up to ``depth`` tokens one after the other."""
+
+    def __init__(
+        self,
+        config: MtpConfig,
+        target: DenseModel,
+        head: DraftHead,
+        tensors: TensorSource,
+        draft_pages: int,
+    ) -> None:
+        """Prepare every weight and allocate ``draft_pages`` pages."""
+        c, kernels = config, target.kernels
+        store = kernels.allocate(1, draft_pages, c.num_kv_heads, c.head_dim)
+        super().__init__("mtp", target, store, c.max_position, c.window)
+        self.config = config
+        self.head = head
+        self.taps = (target.config.num_layers - 1,)
+        self.max_draft = self.default_draft = c.depth
+        norms = _Norms(config, tensors)
+        self._norm_token = norms.read("mtp.pre_fc_norm_embedding.weight", c.hidden_size)
+        self._norm_hidden = norms.read("mtp.pre_fc_norm_hidden.weight", c.hidden_size)
+        self._norm = norms.read("mtp.norm.weight", c.hidden_size)
+        fc = tensors("mtp.fc.weight", (c.hidden_size, 2 * c.hidden_size))
+        self._fc = kernels.prepare([fc])
+        self.stack = Stack(
+            (_layer_weights(config, kernels, tensors, norms),),
+            c.num_heads,
+            c.num_kv_heads,
+            c.head_dim,
+            c.rms_eps,
+            rotary_table(c.rotary, c.head_dim, c.max_position + c.depth),
+        )
+
+    def begin(self, sampling: DraftSampling) -> MtpState:
+        """Return a state without slots."""
+        return MtpState(PagedCache(self.pool), sampling)
+
+    # -- observing -----------------------------------------------------------------------------
+
+    def combine(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """``fc([norm_e(embed(token)); norm_h(h)])``: int64 [n] and float32 [n, H] to [n, H]."""
+        kernels, eps = self.kernels, self.config.rms_eps
+        token = kernels.rms_norm(self.target.embed(tokens), self._norm_token, eps)
+        before = kernels.rms_norm(hidden, self._norm_hidden, eps)
+        return kernels.linear(torch.cat([token, before], dim=-1), self._fc)
+
+    def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
+        """Paired inputs of the slots whose predecessor is known.
+
+        The first slot of a session that starts here, or resumes cold, has no predecessor: the
+        state moves past it.
+        """
+        tokens: list[int] = []
+        before, counts = [], []
+        for state, new in zip(states, rows, strict=True):
+            own = self._target_states(new)
+            previous = mtp_state(state).hidden.at(new.start - 1)
+            kept = new.tokens if previous is not None else new.tokens[1:]
+            if previous is not None:
+                before.append(previous[None])
+            else:
+                state.skip_to(new.start + 1)
+            mtp_state(state).hidden.append(new.start, own)
+            tokens += kept
+            before.append(own[:-1])
+            counts.append(len(kept))
+        ids = torch.tensor(tokens, dtype=torch.int64, device=self.kernels.device)
+        return list(torch.split(self.combine(ids, torch.cat(before)), counts))
+
+    def _target_states(self, new: CommittedRows) -> Tensor:
+        """What the head reads of the target, float32 [n, H], in memory of its own."""
+        assert new.taps is not None, "rows without taps are passed over"
+        if self.config.target_state == "residual":
+            return new.taps.clone()
+        return self.kernels.rms_norm(new.taps, self.target.norm, self.target.config.rms_eps)
+
+    def _write(self, features: Tensor, rows: Rows) -> None:
+        layer, eps = self.stack.layers[0], self.config.rms_eps
+        normed = self.kernels.rms_norm(features, layer.attn_norm, eps)
+        flat = self.kernels.linear(normed, layer.qkv)
+        _, k, v = self.kernels.split_heads(self.stack, flat)
+        if layer.k_norm is not None:
+            k = self.kernels.rms_norm(k, layer.k_norm, eps)
+        k = self.kernels.rotate(k, rows.positions, self.stack.rotary)
+        self.kernels.write(self.pool.store, 0, k, v, rows)
+
+    # -- proposing -----------------------------------------------------------------------------
+
+    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
+        chains = [_Chain(ask, mtp_state(ask.state)) for ask in asks]
+        for chain in chains:
+            chain.stage(self)
+        try:
+            for step in range(max(ask.length for ask in asks)):
+                live = [chain for chain in chains if chain.open]
+                if live:
+                    self._step(step, live)
+        finally:
+            for chain in chains:
+                chain.drop()
+        return [chain.answer() for chain in chains]
+
+    def _step(self, step: int, chains: list[_Chain]) -> None:
+        """Advance every open chain by one token."""
+        groups = tuple(chain.row(step) for chain in chains)
+        ids = torch.tensor([chain.token for chain in chains], device=self.kernels.device)
+        x = self.combine(ids, torch.stack([chain.hidden for chain in chains]))
+        x, _ = self.kernels.run_layers(self.stack, x, Rows(groups), self.pool.store)
+        states = self.kernels.rms_norm(x, self._norm, self.config.rms_eps)
+        logits = self.head.logits(states)
+        best = argmax_lowest(logits)
+        likelihood = (logits.amax(-1) - logits.logsumexp(-1)).exp().tolist()
+        likeliest = self.head.target_ids(best).tolist()
+        for place, chain in enumerate(chains):
+            if not bool(states[place].isfinite().all()):
+                chain.fail("the drafter's states are not finite")
+            elif likelihood[place] < self.config.confidence_threshold:
+                chain.open = False
+            else:
+                chain.take(self.head, likeliest[place], logits[place], states[place])
+                chain.confidences.append(likelihood[place])
+
+    # -- tails ---------------------------------------------------------------------------------
+
+    def lowest_needed(self, upto: int) -> int:
+        """Lowest slot that drafting from ``upto`` on can observe; slot 0 never exists."""
+        return max(super().lowest_needed(upto), 1)
+
+    def export_tail(self, state: DraftState, upto: int) -> ContextTail | None:
+        """Copy out slots below ``upto`` and the target state of the last one."""
+        before = mtp_state(state).hidden.at(upto - 1)
+        if before is None:
+            self.tails.refused["export: position not observed"] += 1
+            return None
+        tail = super().export_tail(state, upto)
+        if tail is None:
+            return None
+        return ContextTail(tail.upto, tail.rows, tail.shape, before.clone())
+
+    def restore(self, tail: Tail, sampling: DraftSampling) -> MtpState | None:
+        """Rebuild a state at the tail's position, or refuse if the tail does not suffice."""
+        state = super().restore(tail, sampling)
+        if state is None:
+            return None
+        assert isinstance(tail, ContextTail)
+        assert tail.extra is not None, "a tail of this drafter carries a target state"
+        mine = mtp_state(state)
+        mine.hidden.append(tail.upto - 1, tail.extra[None])
+        return mine
+
+
+class _Chain:
+    """One session's chain of drafted tokens.
+
+    Attributes:
+        open: whether it goes on.
+        token: the token to feed next.
+        hidden: the state it is paired with, float32 [H].
+        confidences: probability of the likeliest token at each step taken.
+    """
+
+    def __init__(self, ask: Ask, state: MtpState) -> None:
+        self._ask = ask
+        self._state = state
+        self._tokens: list[int] = []
+        self._spreads: list[Tensor | None] = []
+        self._fault: str | None = None
+        self._group: RowGroup | None = None
+        before = state.hidden.at(state.length - 1)
+        self.open = before is not None
+        self.token = ask.tip
+        self.hidden = torch.empty(0) if before is None else before
+        self.confidences: list[float] = []
+
+    def stage(self, drafter: MtpDrafter) -> None:
+        """Stage a slot for every step; the rows are dropped after the chain."""
+        if not self.open:
+            return
+        try:
+            self._group = self._state.stage(self._ask.length, drafter.pool.store)
+        except OutOfPages:
+            self.fail("the draft cache is out of pages")
+
+    def drop(self) -> None:
+        """Forget the staged slots."""
+        if self._group is not None:
+            self._state.cache.commit(0)
+
+    def row(self, step: int) -> RowGroup:
+        """The slot of a step."""
+        assert self._group is not None, "an open chain has staged its slots"
+        return RowGroup(self._group.start + step, 1, self._group.pages, self._group.floor)
+
+    def take(self, head: DraftHead, likeliest: int, logits: Tensor, hidden: Tensor) -> None:
+        """Choose a token from logits [V'] and feed it next with ``hidden``."""
+        sampling, token, spread = self._state.sampling, likeliest, None
+        if sampling.temperature > 0:
+            position = self._state.length + 1 + len(self._tokens)
+            token, spread = draw_token(head, logits, sampling, position)
+        self._tokens.append(token)
+        self._spreads.append(spread)
+        self.token, self.hidden = token, hidden
+        self.open = len(self._tokens) < self._ask.length
+
+    def fail(self, reason: str) -> None:
+        """End the chain with a fault."""
+        self._fault = reason
+        self.open = False
+
+    def answer(self) -> Proposal | DrafterFault:
+        """What was drafted, or the fault."""
+        if self._fault is not None:
+            return DrafterFault(self._fault)
+        return Proposal(self._tokens, stack_spreads(self._spreads), self.confidences)
+
+
+class _Norms:
+    """Reads norm weights, stored as they are or as their difference from 1."""
+
+    def __init__(self, config: MtpConfig, tensors: TensorSource) -> None:
+        self._offset = 1.0 if config.zero_centered else 0.0
+        self._tensors = tensors
+
+    def read(self, name: str, size: int) -> Tensor:
+        """Return a norm's weight, float32 [size]."""
+        return (self._tensors(name, (size,)).float() + self._offset).contiguous()
+
+
+def _layer_weights(
+    config: MtpConfig, kernels: Kernels, tensors: TensorSource, norms: _Norms
+) -> LayerWeights:
+    c, prefix = config, "mtp.layers.0."
+    attention = prefix + "self_attn."
+    q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
+    parts = (("q_proj", q), ("k_proj", kv), ("v_proj", kv))
+    ff = (c.intermediate_size, c.hidden_size)
+
+    def biases(names: tuple[tuple[str, int], ...]) -> Tensor | None:
+        if not c.attention_bias:
+            return None
+        return torch.cat([tensors(f"{attention}{n}.bias", (size,)).float() for n, size in names])
+
+    qkv = [tensors(f"{attention}{n}.weight", (size, c.hidden_size)) for n, size in parts]
+    out = tensors(f"{attention}o_proj.weight", (c.hidden_size, q))
+    gate_up = [tensors(f"{prefix}mlp.{n}_proj.weight", ff) for n in ("gate", "up")]
+    return LayerWeights(
+        attn_norm=norms.read(prefix + "input_layernorm.weight", c.hidden_size),
+        qkv=kernels.prepare(qkv, biases(parts)),
+        q_norm=norms.read(attention + "q_norm.weight", c.head_dim) if c.qk_norm else None,
+        k_norm=norms.read(attention + "k_norm.weight", c.head_dim) if c.qk_norm else None,
+        out=kernels.prepare([out], biases((("o_proj", c.hidden_size),))),
+        mlp_norm=norms.read(prefix + "post_attention_layernorm.weight", c.hidden_size),
+        gate_up=kernels.prepare(gate_up),
+        down=kernels.prepare([tensors(prefix + "mlp.down_proj.weight", ff[::-1])]),
+        window=c.window,
+    )
+
+
+def mtp_state(state: DraftState) -> MtpState:
+    """Narrow a state to this module's.
+
+    Raises:
+        AssertionError: it belongs to another drafter.
+    """
+    assert isinstance(state, MtpState), "the state belongs to another drafter"
+    return state

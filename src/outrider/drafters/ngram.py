@@ -1,0 +1,273 @@
+"""Prompt lookup: copy what followed the last occurrence of the current suffix."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from outrider.drafters.base import (
+    CommittedRows,
+    Drafter,
+    DrafterFault,
+    DraftSampling,
+    DraftState,
+    Proposal,
+    Tail,
+)
+
+#: Bits of one token inside a packed key; every token id is below 2^32.
+TOKEN_BITS: Final = 32
+
+
+class SuffixIndex:
+    """For every n-gram length, where each n-gram of a text last ended.
+
+    A key is the n-gram itself, packed into one integer, so that lookups are exact. Appending a
+    token costs one insertion per length and a lookup one probe per length, whatever the length of
+    the text. What an insertion overwrites is kept beside the token, so that removal is exact too.
+    """
+
+    def __init__(self, shortest: int, longest: int) -> None:
+        self.lengths = range(shortest, longest + 1)
+        self.tokens = array("Q")
+        self._masks = [(1 << TOKEN_BITS * n) - 1 for n in self.lengths]
+        self._ends: list[dict[int, int]] = [{} for _ in self.lengths]
+        self._previous = [array("q") for _ in self.lengths]
+        self._recent = 0
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def append(self, token: int) -> None:
+        """Add a token to the text."""
+        self.tokens.append(token)
+        self._recent = (self._recent << TOKEN_BITS | token) & self._masks[-1]
+        end = len(self.tokens)
+        for n, mask, ends, previous in zip(
+            self.lengths, self._masks, self._ends, self._previous, strict=True
+        ):
+            key = self._recent & mask
+            previous.append(ends.get(key, 0))
+            if end >= n:
+                ends[key] = end
+
+    def truncate(self, length: int) -> None:
+        """Remove tokens until ``length`` are left."""
+        while len(self.tokens) > length:
+            end = len(self.tokens)
+            for n, mask, ends, previous in zip(
+                self.lengths, self._masks, self._ends, self._previous, strict=True
+            ):
+                before = previous.pop()
+                if end < n:
+                    continue
+                if before:
+                    ends[self._recent & mask] = before
+                else:
+                    del ends[self._recent & mask]
+            self.tokens.pop()
+            self._recent >>= TOKEN_BITS
+            longest = self.lengths[-1]
+            if len(self.tokens) >= longest:
+                self._recent |= self.tokens[-longest] << TOKEN_BITS * (longest - 1)
+
+    def find(self, tip: int, window: int) -> tuple[int, int]:
+        """Look up the longest suffix of the text and ``tip`` that also occurs in the text.
+
+        Args:
+            tip: the token after the text, not part of it.
+            window: how many tokens back an occurrence may end.
+
+        Returns:
+            Where its most recent occurrence ended, and its length; (0, 0) without one.
+        """
+        key = self._recent << TOKEN_BITS | tip
+        oldest = len(self.tokens) - window
+        for index in range(len(self.lengths) - 1, -1, -1):
+            n = self.lengths[index]
+            if len(self.tokens) + 1 < n:
+                continue
+            end = self._ends[index].get(key & self._masks[index], 0)
+            if end and end > oldest:
+                return end, n
+        return 0, 0
+
+    def copy(self) -> SuffixIndex:
+        """Return an independent copy."""
+        twin = SuffixIndex(self.lengths[0], self.lengths[-1])
+        twin.tokens = self.tokens[:]
+        twin._ends = [dict(ends) for ends in self._ends]
+        twin._previous = [previous[:] for previous in self._previous]
+        twin._recent = self._recent
+        return twin
+
+
+class NgramState(DraftState):
+    """The committed tokens of one session and their index.
+
+    Attributes:
+        index: the tokens from position ``base`` on.
+        base: position of the first token seen; above 0 only if earlier ones were never observed.
+        fault: why the last observation could not be used, until a proposal reports it.
+    """
+
+    def __init__(self, index: SuffixIndex, base: int = 0) -> None:
+        self.index = index
+        self.base = base
+        self.fault: str | None = None
+
+    @property
+    def length(self) -> int:
+        """Committed rows observed so far."""
+        return self.base + len(self.index)
+
+    def truncate(self, length: int) -> None:
+        """Forget tokens at and after position ``length``."""
+        assert 0 <= length <= self.length, f"{length} rows of {self.length}"
+        self.index.truncate(max(length - self.base, 0))
+        self.base = min(self.base, length)
+
+    def fork(self) -> NgramState:
+        """Return an independent state with the same tokens."""
+        return NgramState(self.index.copy(), self.base)
+
+    def release(self) -> None:
+        """Forget everything."""
+        self.index = SuffixIndex(self.index.lengths[0], self.index.lengths[-1])
+        self.base = 0
+
+
+@dataclass(frozen=True)
+class NgramTail(Tail):
+    """The tokens below a published position.
+
+    Attributes:
+        upto: position after the last token.
+        base: position of the first token.
+        tokens: the tokens.
+    """
+
+    upto: int
+    base: int
+    tokens: array[int]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tokens."""
+        return len(self.tokens) * self.tokens.itemsize
+
+
+@dataclass(frozen=True)
+class NgramOptions:
+    """What the n-gram drafter looks for.
+
+    Attributes:
+        shortest: least tokens that must match, the tip included.
+        longest: most tokens compared; a longer match counts as this long.
+        window: how many tokens back a match may lie.
+        max_draft: most tokens to propose.
+        default_draft: tokens to propose when nobody chose.
+    """
+
+    shortest: int = 2
+    longest: int = 8
+    window: int = 1 << 20
+    max_draft: int = 32
+    default_draft: int = 7
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shortest <= self.longest:
+            raise ValueError(f"shortest {self.shortest} must be in 1..longest ({self.longest})")
+        if self.window < 1 or not 1 <= self.default_draft <= self.max_draft:
+            raise ValueError("window and default_draft must be at least 1, and within max_draft")
+
+
+class NgramDrafter(Drafter):
+    """Proposes the continuation of the longest, then most recent, earlier match of the suffix."""
+
+    def __init__(self, options: NgramOptions | None = None) -> None:
+        """Use ``options``, or the defaults."""
+        self.options = NgramOptions() if options is None else options
+        self.name = "ngram"
+        self.max_draft = self.options.max_draft
+        self.default_draft = self.options.default_draft
+
+    def begin(self, sampling: DraftSampling) -> NgramState:
+        """Return an empty state; the copied tokens do not depend on ``sampling``."""
+        return NgramState(SuffixIndex(self.options.shortest, self.options.longest))
+
+    def observe(self, states: Sequence[DraftState], rows: Sequence[CommittedRows]) -> None:
+        """Append the rows' tokens to each state's index.
+
+        Rows that do not continue where the state ends start the text anew at their position; the
+        next proposal reports it.
+        """
+        for state, new in zip(states, rows, strict=True):
+            mine = _ngram_state(state)
+            if not new.tokens:
+                continue
+            if new.start != mine.length:
+                mine.fault = f"rows at {new.start} do not continue the {mine.length} observed"
+                mine.release()
+                mine.base = new.start
+            for token in new.tokens:
+                mine.index.append(token)
+
+    def propose(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """Copy what followed the match of each session's suffix; nothing without a match."""
+        return [
+            self._propose_one(_ngram_state(state), tip, length)
+            for state, tip, length in zip(states, tips, lengths, strict=True)
+        ]
+
+    def match_length(self, state: DraftState, tip: int) -> int:
+        """Tokens of the suffix, ``tip`` included, that the best earlier match shares."""
+        return _ngram_state(state).index.find(tip, self.options.window)[1]
+
+    def _propose_one(self, state: NgramState, tip: int, length: int) -> Proposal | DrafterFault:
+        if state.fault is not None:
+            fault, state.fault = DrafterFault(state.fault), None
+            return fault
+        end, matched = state.index.find(tip, self.options.window)
+        if not matched:
+            return Proposal()
+        return Proposal(continuation(state.index.tokens, tip, end, min(length, self.max_draft)))
+
+    def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
+        """Copy the tokens below ``upto``; None if the state does not reach that far."""
+        mine = _ngram_state(state)
+        if not mine.base < upto <= mine.length:
+            return None
+        return NgramTail(upto, mine.base, mine.index.tokens[: upto - mine.base])
+
+    def restore(self, tail: Tail, sampling: DraftSampling) -> NgramState | None:
+        """Rebuild the index from a tail of this kind."""
+        if not isinstance(tail, NgramTail):
+            return None
+        state = self.begin(sampling)
+        state.base = tail.base
+        for token in tail.tokens:
+            state.index.append(token)
+        return state
+
+
+def continuation(tokens: array[int], tip: int, start: int, count: int) -> list[int]:
+    """Return ``count`` tokens from index ``start`` on of the text, ``tip`` and what is drafted.
+
+    The copy may run past the tip: it then goes on with the tokens drafted before, which continues
+    a repeating text with its own period.
+    """
+    drafted: list[int] = []
+    for index in range(start, start + count):
+        past = index - len(tokens)
+        drafted.append(tokens[index] if past < 0 else drafted[past - 1] if past else tip)
+    return drafted
+
+
+def _ngram_state(state: DraftState) -> NgramState:
+    assert isinstance(state, NgramState), "the state belongs to another drafter"
+    return state

@@ -1,0 +1,102 @@
+"""The completions of one request: they share a prompt, and differ in their seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.engine.request import Request
+from outrider.session.session import SpecSession
+from outrider.types.output import (
+    CompletionOutput,
+    Delta,
+    Metrics,
+    RequestOutput,
+    Timings,
+)
+from outrider.types.telemetry import Telemetry
+
+
+class Family:
+    """One request's sessions. The first feeds the prompt; the others fork off its rows.
+
+    Attributes:
+        sessions: one per completion, in order.
+    """
+
+    def __init__(
+        self, request_id: str, request: Request, sessions: Sequence[SpecSession], drafter: str
+    ) -> None:
+        self.sessions = list(sessions)
+        self._request_id = request_id
+        self._request = request
+        self._drafter = drafter
+        self._unforked = list(sessions[1:])
+        self._reported = [0] * len(self.sessions)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every completion has ended."""
+        return all(session.finished for session in self.sessions)
+
+    def fork_ready(self) -> list[SpecSession]:
+        """Siblings that can start now, each holding the prompt's rows but the last.
+
+        The last prompt token stays their tip: feeding it again gives the row that their first
+        token is drawn from, with the bits that the first session saw.
+        """
+        first = self.sessions[0]
+        shared = first.stream.prompt_length - 1
+        if not self._unforked or first.stream.committed < shared:
+            return []
+        ready, self._unforked = self._unforked, []
+        for session in ready:
+            session.adopt_prompt(first, shared)
+        return ready
+
+    def delta(self, session: SpecSession) -> Delta | None:
+        """What the last round added to a completion, or None if nothing."""
+        fresh = session.stream.output[self._reported[session.index] :]
+        self._reported[session.index] += len(fresh)
+        text = session.stream.read()
+        if not fresh and not text:
+            return None
+        return Delta(
+            self._request_id, session.index, text, tuple(fresh), session.stream.finish_reason
+        )
+
+    def output(self) -> RequestOutput:
+        """All completions as they stand."""
+        speculation = Telemetry()
+        for session in self.sessions:
+            speculation.add(session.telemetry)
+        return RequestOutput(
+            request_id=self._request_id,
+            prompt=self._request.prompt,
+            prompt_token_ids=list(self._request.prompt_token_ids),
+            outputs=[_completion(session) for session in self.sessions],
+            finished=self.finished,
+            metrics=Metrics(_timings(self.sessions), speculation, self._drafter),
+        )
+
+
+def _completion(session: SpecSession) -> CompletionOutput:
+    stream = session.stream
+    return CompletionOutput(
+        index=session.index,
+        text=stream.text,
+        token_ids=stream.output,
+        finish_reason=stream.finish_reason,
+        stop_reason=stream.stop_reason,
+        logprobs=list(session.logprobs) if session.params.logprobs is not None else None,
+        seed=session.seed,
+    )
+
+
+def _timings(sessions: Sequence[SpecSession]) -> Timings:
+    """Times of the whole request: its first token is the earliest, its end the latest."""
+    arrived = sessions[0].clock.arrived
+    started = min((s.clock.started for s in sessions if s.clock.started), default=arrived)
+    firsts = [s.clock.first_token for s in sessions if s.clock.first_token]
+    first = min(firsts, default=started)
+    last = max((s.clock.last_token for s in sessions if s.clock.last_token), default=first)
+    return Timings(started - arrived, first - started, last - first)

@@ -1,0 +1,159 @@
+"""The model configuration in a Hugging Face folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from outrider.config.model import ModelConfig
+from outrider.loaders.fields import Fields, read_json
+from outrider.loaders.rotary import read_rotary
+from outrider.types.errors import ModelError
+
+CONFIG: Final = "config.json"
+GENERATION: Final = "generation_config.json"
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a model type implies beyond its fields.
+
+    Attributes:
+        class_name: the only entry that ``architectures`` may have.
+        biases: which attention projections have a bias; "field" reads ``attention_bias``, which
+            covers q, k, v and o.
+        qk_norm: q and k are normalised per head.
+        windows: which layers have a sliding window: none, all if ``sliding_window`` is set, or the
+            upper ones if ``use_sliding_window`` is set.
+        head_dim: width of a head if the configuration has none; None divides the hidden size.
+    """
+
+    class_name: str
+    biases: Literal["none", "qkv", "field"]
+    qk_norm: bool
+    windows: Literal["none", "all", "upper"]
+    head_dim: int | None = None
+
+
+FAMILIES: Final = {
+    "llama": Family("LlamaForCausalLM", "field", qk_norm=False, windows="none"),
+    "mistral": Family("MistralForCausalLM", "none", qk_norm=False, windows="all"),
+    "qwen2": Family("Qwen2ForCausalLM", "qkv", qk_norm=False, windows="upper"),
+    "qwen3": Family("Qwen3ForCausalLM", "field", qk_norm=True, windows="upper", head_dim=128),
+}
+
+#: Values that a missing field stands for, as in the published configuration classes.
+DEFAULT_WINDOW: Final = 4096
+DEFAULT_WINDOW_LAYERS: Final = 28
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Return the configuration in a folder.
+
+    Raises:
+        ModelError: an unknown architecture, a missing field or an impossible value; the message
+            names the file, the field, its value and what would be right.
+    """
+    fields = read_json(folder / CONFIG)
+    architecture = fields.choice("model_type", FAMILIES)
+    family = FAMILIES[architecture]
+    _refuse_foreign(fields, family)
+    hidden = fields.integer("hidden_size", low=1)
+    heads = fields.integer("num_attention_heads", low=1)
+    kv_heads = fields.integer("num_key_value_heads", heads, low=1)
+    if heads % kv_heads:
+        raise fields.error("num_key_value_heads", f"a divisor of {heads} attention heads")
+    layers = fields.integer("num_hidden_layers", low=1)
+    max_position = fields.integer("max_position_embeddings", low=1)
+    with_field = family.biases == "field" and fields.boolean("attention_bias", False)
+    return ModelConfig(
+        architecture=architecture,
+        hidden_size=hidden,
+        intermediate_size=fields.integer("intermediate_size", low=1),
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=_head_dim(fields, family, hidden, heads),
+        vocab_size=fields.integer("vocab_size", low=1),
+        rms_eps=fields.number("rms_norm_eps", above=0.0),
+        max_position=max_position,
+        rotary=read_rotary(fields, max_position),
+        tied=fields.boolean("tie_word_embeddings", False),
+        qkv_bias=with_field or family.biases == "qkv",
+        o_bias=with_field,
+        qk_norm=family.qk_norm,
+        windows=_windows(fields, family, layers),
+        eos_ids=_eos_ids(folder, fields),
+        bos_id=_bos_id(fields),
+    )
+
+
+def _refuse_foreign(fields: Fields, family: Family) -> None:
+    """Refuse what would otherwise be left out in silence."""
+    names = fields.strings("architectures", (family.class_name,))
+    if names != (family.class_name,):
+        raise fields.error("architectures", f'["{family.class_name}"]')
+    if fields.string("hidden_act", "silu") != "silu":
+        raise fields.error("hidden_act", "silu")
+    if fields.boolean("mlp_bias", False):
+        raise fields.error("mlp_bias", "false: feed-forward biases are not supported")
+    if fields.has("quantization_config"):
+        method = fields.sub("quantization_config").string("quant_method", "an unnamed method")
+        raise ModelError(
+            f"{fields.source}: field quantization_config: weights quantised by {method} are not "
+            "supported; use a float checkpoint or a GGUF file"
+        )
+
+
+def _head_dim(fields: Fields, family: Family, hidden: int, heads: int) -> int:
+    """Width of one head; even, because rotary pairs are its halves."""
+    head_dim = fields.integer("head_dim", family.head_dim, low=2)
+    if head_dim is None:
+        if hidden % heads:
+            raise fields.error("num_attention_heads", f"a divisor of hidden_size {hidden}")
+        head_dim = hidden // heads
+    if head_dim % 2:
+        raise ModelError(f"{fields.source}: field head_dim must be even, not {head_dim}")
+    return head_dim
+
+
+def _windows(fields: Fields, family: Family, layers: int) -> tuple[int | None, ...]:
+    """Sliding window of each layer; a window of w lets a row see w keys, itself included."""
+    if family.windows == "none":
+        return (None,) * layers
+    # A missing window has the default; null means there is none.
+    missing = "sliding_window" not in fields.names()
+    window = fields.integer("sliding_window", DEFAULT_WINDOW if missing else None, low=1)
+    if family.windows == "all":
+        return (window,) * layers
+    if not fields.boolean("use_sliding_window", False):
+        window = None
+    if not fields.has("layer_types"):
+        start = fields.integer("max_window_layers", DEFAULT_WINDOW_LAYERS, low=0)
+        return tuple(window if layer >= start else None for layer in range(layers))
+    kinds = fields.strings("layer_types")
+    known = ("full_attention", "sliding_attention")
+    if len(kinds) != layers or not set(kinds) <= set(known):
+        raise fields.error("layer_types", f"a list of {layers} times {' or '.join(known)}")
+    if window is None and "sliding_attention" in kinds:
+        raise fields.error("layer_types", "full_attention throughout: no sliding window is in use")
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _eos_ids(folder: Path, fields: Fields) -> tuple[int, ...]:
+    """Tokens that end an answer: those of the generation settings, or else of the configuration."""
+    path = folder / GENERATION
+    holders = [read_json(path), fields] if path.is_file() else [fields]
+    for holder in holders:
+        if holder.has("eos_token_id"):
+            one = isinstance(holder.value("eos_token_id"), int)
+            if one:
+                return (holder.integer("eos_token_id", low=0),)
+            return tuple(dict.fromkeys(holder.integers("eos_token_id")))
+    return ()
+
+
+def _bos_id(fields: Fields) -> int | None:
+    """Token that begins a text, if the configuration names one."""
+    return fields.integer("bos_token_id", None, low=0)

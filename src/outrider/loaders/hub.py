@@ -1,0 +1,135 @@
+"""Models on the Hugging Face hub, downloaded once into its cache."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from outrider.types.errors import ModelError
+from outrider.types.progress import Progress, silent
+
+PATTERNS: Final = (
+    "config.json",
+    "generation_config.json",
+    "*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+)
+HUB_ID: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+GGUF_SUFFIX: Final = ".gguf"
+
+
+def is_hub_id(spec: str) -> bool:
+    """Whether ``spec`` can be ``org/name``; anything that looks like a path cannot."""
+    return HUB_ID.fullmatch(spec) is not None
+
+
+def split_hub_id(spec: str) -> tuple[str, str | None]:
+    """Split ``org/name`` or ``org/name:file.gguf`` into the repository and the file."""
+    repository, colon, file = spec.partition(":")
+    return repository, file if colon else None
+
+
+def fetch_folder(spec: str, progress: Progress = silent) -> Path:
+    """Download the checkpoint of a repository, or find it in the cache.
+
+    Args:
+        spec: ``org/name``.
+        progress: told about bytes as they arrive.
+
+    Returns:
+        The folder with configuration, safetensors and tokenizer.
+
+    Raises:
+        ModelError: the repository does not exist, needs a login, or cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+
+    # Nested folders hold copies in other formats ("original/", "onnx/").
+    bar = _bar(spec, progress)
+    path = _explained(
+        spec,
+        lambda: snapshot_download(
+            spec, allow_patterns=list(PATTERNS), ignore_patterns=["*/*"], tqdm_class=bar
+        ),
+    )
+    return Path(path)
+
+
+def fetch_gguf(repository: str, file: str, progress: Progress = silent) -> Path:
+    """Download one GGUF file of a repository, or find it in the cache.
+
+    Raises:
+        ModelError: as in ``fetch_folder``, or there is no such file.
+    """
+    from huggingface_hub import hf_hub_download
+
+    label = f"{repository}:{file}"
+    if not file.endswith(GGUF_SUFFIX):
+        raise ModelError(f"{label}: after the colon comes the name of a {GGUF_SUFFIX} file")
+    bar = _bar(label, progress)
+    path = _explained(label, lambda: hf_hub_download(repository, file, tqdm_class=bar))
+    return Path(path)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _explained(spec: str, download: Callable[[], Any]) -> str:
+    """Run a download; every failure becomes one line about ``spec``."""
+    from huggingface_hub import errors
+
+    try:
+        return str(download())
+    except errors.GatedRepoError:
+        page = f"https://huggingface.co/{spec.partition(':')[0]}"
+        fault = f"is gated; accept its terms at {page} and log in with: hf auth login"
+    except errors.RepositoryNotFoundError:
+        fault = "no such model on the Hugging Face hub; for a private one: hf auth login"
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError):
+        fault = "is not in the local cache and the Hugging Face hub cannot be reached"
+    except errors.EntryNotFoundError:
+        fault = "no such file in this repository"
+    except errors.HFValidationError as error:
+        fault = f"not a hub id: {_one_line(error)}"
+    except errors.HfHubHTTPError as error:
+        fault = f"the Hugging Face hub refused: {_one_line(error)}"
+    except OSError as error:
+        fault = f"cannot be downloaded: {_one_line(error)}"
+    raise ModelError(f"{spec}: {fault}")
+
+
+def _bar(label: str, progress: Progress) -> type[Any]:
+    """Return a tqdm class that reports to ``progress`` and draws nothing.
+
+    The hub library counts files in one bar and bytes in one or two others; only bytes are
+    reported, those of the bar that is furthest.
+    """
+    from huggingface_hub.utils import tqdm
+
+    furthest = 0
+
+    class Bar(tqdm):  # type: ignore[misc]
+        """Forwards what a bar would show."""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+            kwargs["disable"] = False
+            super().__init__(*args, **kwargs)
+
+        def display(self, *_: object, **__: object) -> None:
+            nonlocal furthest
+            if self.unit == "B" and self.total and self.n >= furthest:
+                furthest = int(self.n)
+                progress(label, min(furthest, int(self.total)), int(self.total))
+
+    return Bar

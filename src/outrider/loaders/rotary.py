@@ -1,0 +1,105 @@
+"""Rotary embedding parameters from a Hugging Face configuration, in the old and new spelling."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from outrider.config.rotary import RotaryConfig, RotaryKind
+from outrider.loaders.fields import Fields
+
+KINDS: Final[tuple[str, ...]] = get_args(RotaryKind)
+DEFAULT_THETA: Final = 10000.0
+LAYER_TYPES: Final = ("full_attention", "sliding_attention")
+
+
+def _table(fields: Fields) -> Fields:
+    """Return the object that holds the scaling parameters; it may be empty.
+
+    A configuration that lists parameters per layer type is accepted if they all agree.
+    """
+    name = "rope_parameters" if fields.has("rope_parameters") else "rope_scaling"
+    table = fields.sub(name)
+    nested = sorted(table.names() & set(LAYER_TYPES))
+    if not nested:
+        return table
+    values = [table.value(kind) for kind in nested]
+    if any(value != values[0] for value in values):
+        raise fields.error(name, f"the same for {' and '.join(nested)}")
+    return table.sub(nested[0])
+
+
+def _refuse_partial(fields: Fields, table: Fields) -> None:
+    """Refuse rotary embeddings of a part of the head."""
+    for holder in (table, fields):
+        if holder.number("partial_rotary_factor", 1.0) != 1.0:
+            raise holder.error("partial_rotary_factor", "1 (the whole head is rotated)")
+
+
+def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
+    """Return the rotary parameters of a configuration.
+
+    Args:
+        fields: the configuration: ``rope_theta`` beside ``rope_scaling`` (old), or inside
+            ``rope_parameters`` (new).
+        max_position: the model's context length, which stands in for a missing
+            ``original_max_position_embeddings``.
+
+    Raises:
+        ModelError: an unknown kind of scaling, or a missing or impossible parameter.
+    """
+    table = _table(fields)
+    _refuse_partial(fields, table)
+    theta = table.number("rope_theta", None, above=1.0)
+    if theta is None:
+        theta = fields.number("rope_theta", DEFAULT_THETA, above=1.0)
+    spelling = "rope_type" if table.has("rope_type") else "type"
+    kind = table.choice(spelling, KINDS, "default")
+    if kind == "default":
+        return RotaryConfig(theta)
+    factor = _factor(fields, table, kind, max_position)
+    if kind == "linear":
+        return RotaryConfig(theta, "linear", factor)
+    original = _original(fields, table, max_position)
+    if kind == "llama3":
+        return _llama3(table, theta, factor, original)
+    return RotaryConfig(
+        theta,
+        "yarn",
+        factor,
+        original,
+        beta_fast=table.number("beta_fast", 32.0, above=0.0),
+        beta_slow=table.number("beta_slow", 1.0, above=0.0),
+        attention_factor=table.number("attention_factor", None, above=0.0),
+        mscale=table.number("mscale", None),
+        mscale_all_dim=table.number("mscale_all_dim", None),
+        truncate=table.boolean("truncate", True),
+    )
+
+
+def _original(fields: Fields, table: Fields, max_position: int) -> int:
+    """Trained context length. A value beside the table wins over one inside it."""
+    name = "original_max_position_embeddings"
+    outside = fields.integer(name, None, low=1)
+    if outside is not None:
+        return outside
+    return table.integer(name, max_position, low=1)
+
+
+def _factor(fields: Fields, table: Fields, kind: str, max_position: int) -> float:
+    """Context extension factor; yarn derives a missing one from the two context lengths."""
+    if kind == "yarn" and not table.has("factor"):
+        return max_position / _original(fields, table, max_position)
+    factor = table.number("factor")
+    if factor < 1.0:
+        raise table.error("factor", "a number of at least 1")
+    return factor
+
+
+def _llama3(table: Fields, theta: float, factor: float, original: int) -> RotaryConfig:
+    low = table.number("low_freq_factor", above=0.0)
+    high = table.number("high_freq_factor", above=0.0)
+    if high <= low:
+        raise table.error("high_freq_factor", f"greater than low_freq_factor {low:g}")
+    return RotaryConfig(
+        theta, "llama3", factor, original, low_freq_factor=low, high_freq_factor=high
+    )

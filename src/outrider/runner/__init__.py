@@ -1,0 +1,1 @@
+"""Runs the target over one round's rows."""

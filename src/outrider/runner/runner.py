@@ -1,0 +1,111 @@
+"""The target pass: stage rows in the caches, run the model, offer results to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.table import PageStore
+from outrider.models.dense import DenseModel, TargetOutput
+from outrider.session.round import PassOutput, Share
+
+
+class TargetPass(PassOutput):
+    """Results of one pass. Staged rows stay staged until every share is settled."""
+
+    def __init__(self, model: DenseModel, shares: Sequence[Share], output: TargetOutput) -> None:
+        self._model = model
+        self._shares = shares
+        self._output = output
+        counts = [len(share.tokens) for share in shares]
+        self._first_row = np.concatenate([[0], np.cumsum(counts)]).tolist()
+
+    def argmax(self, rows: Sequence[int]) -> list[int]:
+        """Most likely token of each judged row."""
+        tokens: list[int] = self._model.argmax(self._hidden(rows)).tolist()
+        return tokens
+
+    def draw(
+        self,
+        rows: Sequence[int],
+        temperatures: Sequence[float],
+        seeds: Sequence[int],
+        positions: Sequence[int],
+    ) -> list[int]:
+        """Gumbel-max draw at each judged row."""
+        drawn = self._model.draw(self._hidden(rows), temperatures, seeds, positions)
+        tokens: list[int] = drawn.tolist()
+        return tokens
+
+    def logits(self, rows: Sequence[int]) -> NDArray[np.float32]:
+        """Logits of judged rows."""
+        values: NDArray[np.float32] = self._model.logits(self._hidden(rows)).numpy()
+        return values
+
+    def taps(self, share: int, count: int) -> Tensor | None:
+        """Tapped states of a share's first rows."""
+        if self._output.taps is None:
+            return None
+        first = self._first_row[share]
+        return self._output.taps[first : first + count]
+
+    def settle(self, share: int, count: int) -> None:
+        """Commit a share's first rows."""
+        self._shares[share].work.session.cache.commit(count)
+
+    def _hidden(self, rows: Sequence[int]) -> Tensor:
+        return self._output.hidden[torch.tensor(rows, dtype=torch.int64)]
+
+
+class Runner:
+    """Feeds rows to one target."""
+
+    def __init__(self, model: DenseModel, store: PageStore, taps: Sequence[int]) -> None:
+        """Bind a target.
+
+        Args:
+            model: the target.
+            store: the pages of all sessions.
+            taps: layers whose residual outputs the drafter reads.
+        """
+        self._model = model
+        self._store = store
+        self._taps = tuple(taps)
+
+    def forward(self, shares: Sequence[Share]) -> TargetPass:
+        """Stage and run all shares' rows in one ragged pass.
+
+        If the pass fails, nothing stays staged.
+        """
+        tokens = [share.tokens for share in shares]
+        groups: list[RowGroup] = []
+        try:
+            for share, ids in zip(shares, tokens, strict=True):
+                groups.append(share.work.session.cache.stage(len(ids)))
+            output = self._model.forward(
+                torch.tensor([token for ids in tokens for token in ids], dtype=torch.int64),
+                Rows(tuple(groups)),
+                self._store,
+                _judged_rows(shares, [len(ids) for ids in tokens]),
+                self._taps,
+            )
+        except BaseException:
+            for share, _ in zip(shares, groups, strict=False):
+                share.work.session.cache.commit(0)
+            raise
+        return TargetPass(self._model, shares, output)
+
+
+def _judged_rows(shares: Sequence[Share], counts: Sequence[int]) -> Tensor:
+    """Indices of the rows whose logits decide tokens, int64."""
+    rows: list[int] = []
+    end = 0
+    for share, count in zip(shares, counts, strict=True):
+        end += count
+        rows.extend(range(end - share.judged, end))
+    return torch.tensor(rows, dtype=torch.int64)

@@ -1,0 +1,1 @@
+"""Who is served in the next round, and with how many rows. Knows no tensors."""

@@ -1,0 +1,164 @@
+"""A session: one completion of one request, with its caches, drafting state and telemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outrider.caches.paged import PagedCache
+from outrider.drafters.base import DraftState
+from outrider.session.stream import TokenStream
+from outrider.types.output import TokenLogprob
+from outrider.types.sampling import SamplingParams
+from outrider.types.telemetry import Telemetry
+from outrider.verify.choosers import Chooser
+
+
+@dataclass
+class Clock:
+    """Monotonic times of a session in seconds; None until it happens."""
+
+    arrived: float
+    started: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+
+
+class SpecSession:
+    """Everything one completion carries between rounds.
+
+    Attributes:
+        request_id, index: which completion of which request.
+        params: its sampling parameters.
+        seed: the key of its noise.
+        stream: tokens and text.
+        cache: target rows; its length is ``stream.committed`` at every round boundary.
+        chooser: its rule for the target's token.
+        begin_drafting: returns a fresh drafter state; None if it never drafts.
+        draft_state: the drafter's state, None if it does not draft.
+        paused: it observes but does not draft.
+        telemetry: counters of its rounds.
+        logprobs: one entry per emitted token, if asked for.
+        clock: when things happened.
+    """
+
+    def __init__(
+        self,
+        request_id: str,
+        index: int,
+        params: SamplingParams,
+        seed: int,
+        stream: TokenStream,
+        cache: PagedCache,
+        chooser: Chooser,
+        arrived: float,
+    ) -> None:
+        self.request_id = request_id
+        self.index = index
+        self.params = params
+        self.seed = seed
+        self.stream = stream
+        self.cache = cache
+        self.chooser = chooser
+        self.begin_drafting: Callable[[], DraftState] | None = None
+        self.draft_state: DraftState | None = None
+        self.paused = False
+        self.telemetry = Telemetry()
+        self.logprobs: list[TokenLogprob] = []
+        self.clock = Clock(arrived)
+
+    @property
+    def pending(self) -> int:
+        """Decided tokens to feed; 1 while decoding."""
+        return self.stream.pending
+
+    @property
+    def draftable(self) -> int:
+        """Most draft tokens that could be of use in the next round.
+
+        Drafting needs every committed row observed and only the tip pending; the round emits one
+        token more than it accepts, so the last token of the stream is never worth drafting.
+        """
+        ready = (
+            self.draft_state is not None
+            and not self.paused
+            and self.pending == 1
+            and self.draft_state.length == self.stream.committed
+        )
+        return max(self.stream.remaining - 1, 0) if ready else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the stream has ended."""
+        return self.stream.finish_reason is not None
+
+    @property
+    def pages_held(self) -> int:
+        """Pages in its table."""
+        return len(self.cache.pages)
+
+    def pages_needed(self, rows: int) -> int:
+        """Pages that feeding ``rows`` rows would take."""
+        return self.cache.pages_needed(rows)
+
+    def stamp(self, started: float, ended: float) -> None:
+        """Note a round that ran from ``started`` to ``ended``."""
+        if self.clock.started is None:
+            self.clock.started = started
+        if self.stream.history.emitted:
+            if self.clock.first_token is None:
+                self.clock.first_token = ended
+            self.clock.last_token = ended
+
+    def adopt_prompt(self, first: SpecSession, rows: int) -> None:
+        """Start from the first ``rows`` rows that another session of this prompt holds.
+
+        The pages are shared until one of the two writes to them.
+        """
+        self.cache.release()
+        self.cache = first.cache.fork()
+        self.cache.truncate(rows)
+        self.stream.committed = rows
+        if self.draft_state is not None:
+            self.draft_state.release()
+            self.draft_state = None
+        if first.draft_state is not None:
+            self.draft_state = first.draft_state.fork()
+            self.draft_state.truncate(rows)
+
+    def start_drafting(self, begin: Callable[[], DraftState]) -> None:
+        """Draft from now on, with states that ``begin`` returns."""
+        self.begin_drafting = begin
+        self.draft_state = begin()
+
+    def drop_drafter(self) -> None:
+        """Go on without drafting; the stream cannot tell."""
+        self.begin_drafting = None
+        if self.draft_state is not None:
+            self.draft_state.release()
+            self.draft_state = None
+
+    def restart(self) -> None:
+        """Return every page; feeding the stream's tokens again rebuilds the same rows."""
+        self.cache.release()
+        self.stream.committed = 0
+        if self.draft_state is not None and self.begin_drafting is not None:
+            self.draft_state.release()
+            self.draft_state = self.begin_drafting()
+
+    def release(self) -> None:
+        """Return every page for good. The stream keeps its tokens and text."""
+        self.cache.release()
+        self.drop_drafter()
+
+    def audit(self) -> None:
+        """Check the round-boundary invariants.
+
+        Raises:
+            AssertionError: a cache's length is not the number of committed tokens.
+        """
+        committed = self.stream.committed
+        assert 0 <= committed < len(self.stream.tokens), "the tip is committed"
+        self.cache.audit(committed)
+        state = self.draft_state
+        assert state is None or state.length == committed, "draft rows differ from committed rows"

@@ -1,0 +1,82 @@
+"""Stop strings, found anywhere in a text that arrives in pieces."""
+
+from __future__ import annotations
+
+
+class _Matcher:
+    """Follows one stop string: how much of its beginning the text now ends with.
+
+    Attributes:
+        stop: the string.
+        matched: length of the longest beginning of ``stop`` that the text read so far ends with.
+    """
+
+    def __init__(self, stop: str) -> None:
+        if not stop:
+            raise ValueError("a stop string must not be empty")
+        self.stop = stop
+        self.matched = 0
+        # borders[n]: longest proper beginning of stop[:n] that stop[:n] also ends with.
+        self._borders = [0, 0]
+        for end in range(1, len(stop)):
+            self._borders.append(self._advance(self._borders[end], stop[end]))
+
+    def _advance(self, matched: int, character: str) -> int:
+        while matched and self.stop[matched] != character:
+            matched = self._borders[matched]
+        return matched + (self.stop[matched] == character)
+
+    def push(self, character: str) -> bool:
+        """Read one character; return whether it completes the stop string."""
+        self.matched = self._advance(self.matched, character)
+        return self.matched == len(self.stop)
+
+
+class StopStrings:
+    """Cuts a text at the first stop string.
+
+    The first is the one whose last character comes first, so that no later text is needed to know
+    it; if several end there, it is the longest. The text is read character by character: the
+    result does not depend on how it is cut into pieces. Cost per character does not depend on the
+    length of the text or of the strings.
+    """
+
+    def __init__(self, stops: tuple[str, ...], include: bool) -> None:
+        """``include`` keeps the stop string at the end of the text.
+
+        Raises:
+            ValueError: a stop string is empty.
+        """
+        self._matchers = [_Matcher(stop) for stop in stops]
+        self._include = include
+        self._held = ""
+        self._hit: str | None = None
+
+    def push(self, text: str) -> tuple[str, str | None]:
+        """Read more text.
+
+        Returns:
+            The text that may be released now, and the stop string that ended it, if one did.
+            Text is held back only while it could be the beginning of a stop string. After a hit
+            nothing more is released.
+        """
+        if self._hit is not None:
+            return "", self._hit
+        if not self._matchers:
+            return text, None
+        pending = self._held + text
+        for end in range(len(self._held), len(pending)):
+            found = [matcher.stop for matcher in self._matchers if matcher.push(pending[end])]
+            if found:
+                self._hit = max(found, key=len)
+                self._held = ""
+                start = end + 1 - len(self._hit)
+                return pending[: end + 1 if self._include else start], self._hit
+        keep = max(matcher.matched for matcher in self._matchers)
+        self._held = pending[len(pending) - keep :]
+        return pending[: len(pending) - keep], None
+
+    def flush(self) -> str:
+        """Return the text held back at the end; no stop string was completed in it."""
+        held, self._held = self._held, ""
+        return held

@@ -1,0 +1,115 @@
+"""Chat templates: messages to prompt text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from outrider.types.errors import ModelError, RequestError
+
+
+class _Generation(Extension):
+    """``{% generation %}`` marks what the assistant wrote; here it renders its body unchanged."""
+
+    tags = {"generation"}  # noqa: RUF012
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(layout: str) -> str:
+    return datetime.now().strftime(layout)
+
+
+def _tojson(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without the HTML escapes of Jinja's own filter, which models were not trained on."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Return the environment that templates are written for: that of Hugging Face."""
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    filters: dict[str, Callable[..., Any]] = environment.filters
+    filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class ChatTemplate:
+    """A compiled chat template. Templates are foreign code and run in a sandbox.
+
+    Attributes:
+        text: the template's source.
+    """
+
+    def __init__(self, text: str, source: str, special_tokens: Mapping[str, str]) -> None:
+        """Compile a template.
+
+        Args:
+            text: the template in Jinja's language.
+            source: the file it came from, for messages.
+            special_tokens: variables such as ``bos_token`` that templates use.
+
+        Raises:
+            ModelError: the template is not valid Jinja.
+        """
+        self.text = text
+        self._special_tokens = dict(special_tokens)
+        try:
+            self._template = _environment().from_string(text)
+        except (TemplateError, RecursionError) as error:
+            raise ModelError(f"{source}: chat template: {_one_line(error)}") from None
+
+    def render(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
+        """Return the prompt text of a conversation.
+
+        Args:
+            messages: turns with ``role`` and ``content``, oldest first.
+            variables: further template variables. ``add_generation_prompt`` is True unless given.
+
+        Raises:
+            RequestError: the template refuses the messages, or fails on them.
+        """
+        context: dict[str, object] = {
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": True,
+            **self._special_tokens,
+            **variables,
+        }
+        try:
+            return self._template.render(messages=list(messages), **context)
+        # Any exception type can come out of a foreign template.
+        except Exception as error:
+            raise RequestError("messages", f"the chat template says: {_one_line(error)}") from None

@@ -1,0 +1,123 @@
+"""Text to token ids and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import tokenizers
+
+from outrider.text.pieces import PieceDecoder, piece_decoders
+from outrider.text.template import ChatTemplate
+from outrider.types.errors import RequestError
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """What a checkpoint says about its tokenizer besides the vocabulary.
+
+    Attributes:
+        bos_id: token that begins a text, None if there is none.
+        eos_ids: tokens that end an answer.
+        named: template variables such as ``bos_token`` to the token's text.
+        chat_template: the template's source, None if the checkpoint has none.
+    """
+
+    bos_id: int | None = None
+    eos_ids: tuple[int, ...] = ()
+    named: Mapping[str, str] | None = None
+    chat_template: str | None = None
+
+
+class Tokenizer:
+    """A model's tokenizer.
+
+    Attributes:
+        source: the file it came from, for messages.
+        bos_id: token that begins a text, None if there is none.
+        eos_ids: tokens that end an answer, in the checkpoint's order.
+        special_ids: tokens that are markup and not text.
+        vocab_size: one more than the largest token id.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, source: str, special: SpecialTokens) -> None:
+        """Wrap a tokenizer; its truncation and padding are switched off.
+
+        Raises:
+            ModelError: its decoder is of a kind that cannot run token by token.
+        """
+        backend.no_truncation()
+        backend.no_padding()
+        self.source = source
+        self.bos_id = special.bos_id
+        self.eos_ids = special.eos_ids
+        self._backend = backend
+        self._special = special
+        added = backend.get_added_tokens_decoder()
+        self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
+        self.vocab_size = max([backend.get_vocab_size() - 1, *added]) + 1
+        state = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
+        self._make_decoder = piece_decoders(source, state)
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        """Return the token ids of a text; special markup inside it is recognised.
+
+        Args:
+            text: the text.
+            add_special: add what the model's tokenizer puts around a text, in practice the token
+                that begins it. Rendered chat prompts contain it already.
+        """
+        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
+        return ids
+
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, object]], **variables: object
+    ) -> list[int]:
+        """Return the token ids of a conversation rendered through the chat template.
+
+        Raises:
+            RequestError: there is no template, or it refuses the messages.
+        """
+        return self.encode(self.render_chat(messages, **variables), add_special=False)
+
+    def render_chat(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
+        """Return the prompt text of a conversation; the rest is as in ``encode_chat``."""
+        if self._template is None:
+            raise RequestError(
+                "messages", f"{self.source} has no chat template; use raw prompts (--raw)"
+            )
+        return self._template.render(messages, **variables)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether conversations can be rendered."""
+        return self._special.chat_template is not None
+
+    @cached_property
+    def _template(self) -> ChatTemplate | None:
+        if self._special.chat_template is None:
+            return None
+        return ChatTemplate(self._special.chat_template, self.source, self._special.named or {})
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
+        """Return the text of token ids; bytes that are not UTF-8 become U+FFFD.
+
+        Ids without a token (a model's vocabulary may be padded) add nothing.
+        """
+        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special)
+        return text
+
+    def token_text(self, token_id: int) -> str:
+        """Return the text of one token alone; U+FFFD for parts of a character."""
+        return self.decode([token_id], skip_special=False)
+
+    def token(self, token_id: int) -> str | None:
+        """Return the token as the vocabulary spells it; None if there is none."""
+        spelled: str | None = self._backend.id_to_token(token_id)
+        return spelled
+
+    def decoder(self) -> PieceDecoder:
+        """Return a decoder that turns spelled tokens into text one by one."""
+        return self._make_decoder()

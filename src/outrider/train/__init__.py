@@ -1,0 +1,1 @@
+"""Training of drafters with nothing but the target: it writes its own data and teaches itself."""

@@ -1,0 +1,230 @@
+"""Everything a training run depends on, and its form as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from outrider.types.errors import DrafterError
+
+Kind = Literal["dspark", "dflash", "mtp"]
+
+
+@dataclass(frozen=True)
+class GenerateConfig:
+    """How the target writes its own training conversations.
+
+    Attributes:
+        samples: rows to write, unless ``seconds`` runs out first.
+        seconds: wall-clock limit, 0 for none.
+        batch: rows written side by side.
+        length: tokens of a row; conversations go on with new turns until it is full.
+        user_tokens: most tokens of a user turn that the model writes itself.
+        user_temperature: temperature of user turns.
+        user_min_p: user tokens less likely than this share of the likeliest are not drawn.
+        answer_temperature: temperature of answers that are not greedy.
+        greedy_share: share of rows whose answers are greedy.
+        free_share: share of rows whose first user turn has no opener.
+        max_turns: most answers in a row.
+        min_room: a new turn begins only with that many tokens left in the row.
+        keep_loops: share of rows that are allowed to go on repeating themselves.
+        min_supervised: rows with fewer answer tokens are dropped.
+        prompts: file with one user message a line to answer, instead of invented ones; "" for none.
+        seed: keys every draw.
+        key_step: keys are attended in multiples of this; one CUDA graph for each.
+    """
+
+    samples: int = 160_000
+    seconds: float = 0.0
+    batch: int = 2048
+    length: int = 512
+    user_tokens: int = 160
+    user_temperature: float = 1.0
+    user_min_p: float = 0.05
+    answer_temperature: float = 0.7
+    greedy_share: float = 0.7
+    free_share: float = 0.2
+    max_turns: int = 4
+    min_room: int = 96
+    keep_loops: float = 0.2
+    min_supervised: int = 24
+    prompts: str = ""
+    seed: int = 0
+    key_step: int = 64
+
+
+@dataclass(frozen=True)
+class ShapeConfig:
+    """Shape of the drafter; zeros and empty lists follow the target.
+
+    Attributes:
+        layers: decoder layers (block drafters; an MTP head has one).
+        intermediate_size: width of the feed-forward layers, 0 for the target's.
+        block: rows of a block; for MTP, the depth of the chain.
+        taps: target layers to read, empty for the usual spread of ``num_taps``.
+        num_taps: how many, if ``taps`` is empty.
+        draft_vocab: rows of the trimmed head.
+        markov_rank: width of the Markov head, 0 for none.
+        markov_kind: its form.
+        confidence: whether to train a confidence head.
+        warm_layers: start from the weights of the target's last layers; needs its layer shape.
+    """
+
+    layers: int = 3
+    intermediate_size: int = 0
+    block: int = 7
+    taps: tuple[int, ...] = ()
+    num_taps: int = 5
+    draft_vocab: int = 12_288
+    markov_rank: int = 64
+    markov_kind: Literal["vanilla", "gated"] = "vanilla"
+    confidence: bool = True
+    warm_layers: bool = False
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """Optimisation.
+
+    Attributes:
+        steps: steps of the whole schedule, 0 if only ``seconds`` counts.
+        seconds: wall-clock length of the whole schedule, summed over resumed runs, 0 if only
+            ``steps`` counts.
+        rows: conversations in a batch.
+        anchors: blocks drawn from each conversation.
+        matrices: optimiser of the layers' matrices; everything else is AdamW's.
+        matrix_lr: peak learning rate of the layers' matrices.
+        lr: peak learning rate of embeddings, Markov tables, norms and the confidence head.
+        beta1, beta2: AdamW's decay rates; beta1 is also Muon's momentum.
+        weight_decay: decoupled decay of the layers' matrices.
+        warmup: share of the schedule in which the rate rises.
+        floor: final rate as a share of the peak.
+        clip: largest norm of the gradient.
+        ce_share: share of the schedule trained on cross-entropy alone; after it the loss is
+            ``ce_weight`` CE + ``tv_weight`` L1 + confidence BCE.
+        ce_weight, tv_weight, confidence_weight: those weights.
+        decay: position k of a block weighs exp(-k / decay).
+        seed: keys the order of the data and the initial weights.
+        attention: how block rows attend: "dense" masks or "flex" attention; "auto" picks.
+        compile: fuse the layers with torch.compile.
+        graphs: capture the step into a CUDA graph.
+        log_every: steps between entries of the log.
+        save_seconds: wall-clock between resumable checkpoints.
+        eval_seconds: wall-clock between evaluations on held-out rows.
+    """
+
+    steps: int = 0
+    seconds: float = 600.0
+    rows: int = 64
+    anchors: int = 128
+    matrices: Literal["muon", "adamw"] = "muon"
+    matrix_lr: float = 2e-3
+    lr: float = 2e-3
+    beta1: float = 0.9
+    beta2: float = 0.95
+    weight_decay: float = 0.01
+    warmup: float = 0.04
+    floor: float = 0.01
+    clip: float = 1.0
+    ce_share: float = 0.5
+    ce_weight: float = 0.1
+    tv_weight: float = 0.9
+    confidence_weight: float = 1.0
+    decay: float = 4.0
+    seed: int = 1
+    attention: Literal["auto", "dense", "flex"] = "auto"
+    compile: bool = True
+    graphs: bool = True
+    log_every: int = 100
+    save_seconds: float = 120.0
+    eval_seconds: float = 120.0
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """One training run.
+
+    Attributes:
+        kind: what to train.
+        model: path of the target.
+        out: folder of the finished checkpoint.
+        work: folder of data, resumable state and logs.
+        device: "cuda", "cpu" or "auto".
+        storage: how the checkpoint stores its matrices.
+        heldout: rows kept out of training for evaluation.
+        generate: the data.
+        shape: the drafter.
+        optim: the optimisation.
+    """
+
+    kind: Kind = "dspark"
+    model: str = "smollm2"
+    out: str = "drafter"
+    work: str = "training"
+    device: Literal["auto", "cuda", "cpu"] = "auto"
+    storage: Literal["bf16", "q8_0"] = "q8_0"
+    heldout: int = 384
+    generate: GenerateConfig = field(default_factory=GenerateConfig)
+    shape: ShapeConfig = field(default_factory=ShapeConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+
+    def to_json(self) -> str:
+        """The configuration as JSON text; ``load_config`` reads it back."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+
+def load_config(path: Path) -> TrainConfig:
+    """Read a configuration; fields that are left out keep their defaults.
+
+    Raises:
+        DrafterError: the file is not a JSON object, has an unknown field or a value of a wrong type.
+    """
+    try:
+        parsed = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise DrafterError(f"{path}: {' '.join(str(error).split())}") from None
+    config = _build(TrainConfig, parsed, str(path))
+    assert isinstance(config, TrainConfig)
+    return config
+
+
+def _build(cls: type[Any], values: object, where: str) -> object:
+    """Build a configuration dataclass from parsed JSON, checking names and types."""
+    if not isinstance(values, Mapping):
+        raise DrafterError(f"{where}: must be a JSON object, not {values!r}")
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise DrafterError(f"{where}: unknown field {unknown[0]!r}")
+    arguments: dict[str, object] = {}
+    for name, value in values.items():
+        arguments[name] = _value(hints[name], value, f"{where}: {name}")
+    return cls(**arguments)
+
+
+def _value(hint: Any, value: object, where: str) -> object:
+    """Check one field against its annotation."""
+    if dataclasses.is_dataclass(hint):
+        assert isinstance(hint, type)
+        return _build(hint, value, where)
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            options = ", ".join(map(repr, typing.get_args(hint)))
+            raise DrafterError(f"{where}: must be one of {options}, not {value!r}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list | tuple) or not all(type(v) is int for v in value):
+            raise DrafterError(f"{where}: must be a list of integers, not {value!r}")
+        return tuple(value)
+    accepted: type | types.UnionType = int | float if hint is float else hint
+    if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
+        raise DrafterError(f"{where}: must be {hint.__name__}, not {value!r}")
+    return float(value) if hint is float and isinstance(value, int | float) else value

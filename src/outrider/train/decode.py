@@ -1,0 +1,137 @@
+"""Decoding many conversations in lock-step: every row is at the same position.
+
+All buffers are static, so that a step can be captured into a CUDA graph. A graph's shapes are
+fixed, so keys are attended in buckets: one graph for each number of keys, a multiple of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from outrider.train.target import (
+    Angles,
+    HeadShape,
+    LayerTensors,
+    TorchTarget,
+    finish,
+    logits32,
+    project,
+    rms_norm,
+)
+
+
+class LockstepDecoder:
+    """Static key and value caches of B rows and T positions, and the step that fills them.
+
+    Attributes:
+        rows, length: B and T.
+        position: int64 [1], the position that the next step feeds.
+    """
+
+    def __init__(self, target: TorchTarget, rows: int, length: int, compiled: bool) -> None:
+        """Allocate the caches."""
+        c = target.config
+        self.target = target
+        self.rows = rows
+        self.length = length
+        self.position = torch.zeros(1, dtype=torch.int64, device=target.device)
+        shape = (rows, c.num_kv_heads, length, c.head_dim)
+        self._keys = [self._zeros(shape) for _ in range(c.num_layers)]
+        self._values = [self._zeros(shape) for _ in range(c.num_layers)]
+        self._angles = target.angles(length)
+        self._at = torch.arange(length, device=target.device)
+        self._layer = torch.compile(_step_layer, dynamic=False) if compiled else _step_layer
+
+    def _zeros(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.zeros(shape, dtype=self.target.dtype, device=self.target.device)
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, keys: int) -> Tensor:
+        """Feed one token of every row, int64 [B], at ``position``; float32 logits [B, V].
+
+        ``keys`` bounds the positions attended and must exceed ``position``.
+        """
+        target = self.target
+        x = F.embedding(ids, target.embedding)[:, None]
+        angles = Angles(
+            self._angles.cos.index_select(0, self.position),
+            self._angles.sin.index_select(0, self.position),
+        )
+        for index, weights in enumerate(target.layers):
+            mask = self._mask(keys, target.config.windows[index])
+            cache = (self._keys[index], self._values[index])
+            x = self._layer(x, weights, target.shape, angles, cache, self.position, mask)
+        final = rms_norm(x[:, 0], target.norm, target.config.rms_eps)
+        return logits32(final, target.head)
+
+    def _mask(self, keys: int, window: int | None) -> Tensor:
+        """Which of the first ``keys`` positions the step sees, [1, 1, 1, keys]."""
+        at = self._at[:keys]
+        seen = at <= self.position
+        if window is not None:
+            seen = seen & (at > self.position - window)
+        return seen[None, None, None]
+
+
+def _step_layer(
+    x: Tensor,
+    w: LayerTensors,
+    shape: HeadShape,
+    angles: Angles,
+    cache: tuple[Tensor, Tensor],
+    position: Tensor,
+    mask: Tensor,
+) -> Tensor:
+    """One layer for one token of every row, [B, 1, H]; writes its key and value.
+
+    Query heads that share a key head become query rows of one head, so keys are read once.
+    """
+    rows, keys = len(x), mask.shape[-1]
+    q, k, v = project(x, w, shape, angles)
+    cache[0].index_copy_(2, position, k)
+    cache[1].index_copy_(2, position, v)
+    grouped = q.reshape(rows, shape.kv_heads, -1, shape.head_dim)
+    mixed = F.scaled_dot_product_attention(
+        grouped, cache[0][:, :, :keys], cache[1][:, :, :keys], attn_mask=mask
+    )
+    return finish(x, mixed.reshape(rows, 1, -1), w, shape.eps)
+
+
+class GraphedStep:
+    """A function of one integer, captured into one CUDA graph for each value on a GPU.
+
+    The function must read and write static tensors only. Random draws differ at every replay.
+    """
+
+    def __init__(self, function: Callable[[int], None], capture: bool) -> None:
+        self._function = function
+        self._capture = capture
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._pool: tuple[int, int] | None = None
+
+    def prepare(self, value: int) -> None:
+        """Capture the graph of a value. The function runs several times: reset state after."""
+        if not self._capture or value in self._graphs:
+            return
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self._function(value)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self._function(value)
+        self._pool = graph.pool()
+        self._graphs[value] = graph
+
+    def __call__(self, value: int) -> None:
+        """Run the function once."""
+        if self._capture:
+            self._graphs[value].replay()
+        else:
+            self._function(value)

@@ -1,0 +1,143 @@
+"""Finished drafters as checkpoints: config.json and model.safetensors.
+
+Block drafters follow DeepSpec's layout (``Qwen3DSparkModel``) or z-lab's (``DFlashDraftModel``), MTP
+heads Qwen's tensor names. Keys of our own: ``draft_vocab_size`` with ``d2t`` as in speculators (draft
+token i means target token i + d2t[i]), the tensor ``mask_embedding``, and ``outrider_quantization``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+from outrider.config.drafter import DrafterConfig, MtpConfig
+from outrider.config.rotary import RotaryConfig
+from outrider.train.conversations import save_atomically
+from outrider.train.loop import Network
+from outrider.train.mtp import MtpHead
+
+Storage = Literal["bf16", "q8_0"]
+BLOCK: Final = 32
+
+
+def export_checkpoint(network: Network, d2t: Tensor, folder: Path, storage: Storage) -> None:
+    """Write a network's weights and configuration.
+
+    Args:
+        network: the trained network.
+        d2t: target token of every draft token, int64 [D].
+        folder: where to write.
+        storage: form of the matrices; vectors stay float32.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = "mtp." if isinstance(network, MtpHead) else ""
+    tensors = {
+        prefix + name: _stored(name, value.detach().float().cpu(), storage)
+        for name, value in network.state_dict().items()
+    }
+    ids = d2t.cpu()
+    tensors["d2t"] = ids - torch.arange(len(ids))
+    if isinstance(network, MtpHead):
+        fields = _mtp_fields(network.config)
+    else:
+        fields = _block_fields(network.config)
+    if storage == "q8_0":
+        fields["outrider_quantization"] = {"format": "Q8_0"}
+    fields["dtype"] = "bfloat16" if storage == "bf16" else "float32"
+    save_atomically(tensors, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def _stored(name: str, weight: Tensor, storage: Storage) -> Tensor:
+    """A tensor as it is stored; the confidence head is small and stays float32."""
+    if weight.ndim < 2 or "confidence" in name:
+        return weight
+    if storage == "q8_0":
+        return quantize_q8_0(weight)
+    return weight.bfloat16()
+
+
+def quantize_q8_0(weight: Tensor) -> Tensor:
+    """GGUF Q8_0 blocks, uint8 [rows, K / 32 * 34]: a float16 scale, then 32 signed bytes."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quantize
+
+    assert weight.shape[1] % BLOCK == 0, f"rows of {weight.shape[1]} do not fill blocks of {BLOCK}"
+    return torch.from_numpy(quantize(weight.numpy(), GGMLQuantizationType.Q8_0))
+
+
+def _rope_fields(rotary: RotaryConfig) -> dict[str, object]:
+    """Rotary parameters in Hugging Face's older spelling."""
+    if rotary.kind == "default":
+        return {"rope_theta": rotary.theta, "rope_scaling": None}
+    scaling: dict[str, object] = {"rope_type": rotary.kind, "factor": rotary.factor}
+    if rotary.kind in ("llama3", "yarn"):
+        scaling["original_max_position_embeddings"] = rotary.original_max_position
+    if rotary.kind == "llama3":
+        scaling["low_freq_factor"] = rotary.low_freq_factor
+        scaling["high_freq_factor"] = rotary.high_freq_factor
+    if rotary.kind == "yarn":
+        scaling["beta_fast"], scaling["beta_slow"] = rotary.beta_fast, rotary.beta_slow
+        scaling["attention_factor"] = rotary.attention_factor
+        scaling["mscale"], scaling["mscale_all_dim"] = rotary.mscale, rotary.mscale_all_dim
+        scaling["truncate"] = rotary.truncate
+    return {"rope_theta": rotary.theta, "rope_scaling": scaling}
+
+
+def _sizes(c: DrafterConfig | MtpConfig) -> dict[str, object]:
+    return {
+        "hidden_size": c.hidden_size,
+        "intermediate_size": c.intermediate_size,
+        "num_attention_heads": c.num_heads,
+        "num_key_value_heads": c.num_kv_heads,
+        "head_dim": c.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": c.rms_eps,
+        "vocab_size": c.vocab_size,
+        "draft_vocab_size": c.draft_vocab_size,
+        "max_position_embeddings": c.max_position,
+        "attention_bias": False,
+        "num_target_layers": c.num_target_layers,
+        **_rope_fields(c.rotary),
+    }
+
+
+def _block_fields(c: DrafterConfig) -> dict[str, object]:
+    """DeepSpec's keys for shifted rows, z-lab's for others."""
+    fields: dict[str, object] = {
+        "architectures": ["Qwen3DSparkModel" if c.row_shift else "DFlashDraftModel"],
+        "model_type": "qwen3",
+        "num_hidden_layers": c.num_layers,
+        "layer_types": ["full_attention"] * c.num_layers,
+        "use_sliding_window": False,
+        "block_size": c.block_size,
+        **_sizes(c),
+    }
+    if not c.row_shift:
+        options = {"mask_token_id": c.mask_token_id, "target_layer_ids": list(c.taps)}
+        return {**fields, "dflash_config": options}
+    return {
+        **fields,
+        "mask_token_id": c.mask_token_id,
+        "target_layer_ids": list(c.taps),
+        "markov_rank": c.markov_rank,
+        "markov_head_type": c.markov_kind,
+        "enable_confidence_head": c.confidence,
+        "confidence_head_with_markov": c.confidence_with_markov,
+    }
+
+
+def _mtp_fields(c: MtpConfig) -> dict[str, object]:
+    return {
+        "architectures": ["MTPDraftModel"],
+        "mtp_num_hidden_layers": 1,
+        "draft_depth": c.depth,
+        "target_state": c.target_state,
+        "qk_norm": c.qk_norm,
+        "zero_centered_norms": c.zero_centered,
+        **_sizes(c),
+    }

@@ -1,0 +1,285 @@
+"""The target writes its own training data: user turns, answers, further turns.
+
+Every row is a small state machine on the device. While a script is unfinished its tokens are forced
+(the chat template, an opener, a given prompt); otherwise the model writes, as the user or as the
+assistant. The end token of one role starts the script that leads to the other.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from outrider.train.config import GenerateConfig
+from outrider.train.conversations import (
+    Conversations,
+    concatenate,
+    ever_looping,
+    looping_now,
+)
+from outrider.train.decode import GraphedStep, LockstepDecoder
+from outrider.train.frame import Frame
+from outrider.train.target import TorchTarget
+from outrider.types.progress import Progress, silent
+
+#: Steps between two looks for rows that repeat themselves.
+LOOP_STEP = 32
+#: Logarithm of a probability share that excludes no token.
+NO_FLOOR = -1e4
+
+
+def sample(logits: Tensor, temperature: Tensor, log_floor: Tensor) -> Tensor:
+    """Draw tokens by Gumbel-max, int64 [B], from float32 logits [B, V].
+
+    Args:
+        logits: float32 [B, V].
+        temperature: [B]; 0 is greedy.
+        log_floor: [B]; tokens whose tempered probability is below exp(log_floor) times the
+            likeliest one's are not drawn (min-p).
+    """
+    noise = -torch.log(-torch.log(torch.rand_like(logits).clamp_min(1e-10)))
+    floor = logits.amax(-1, keepdim=True) + (temperature * log_floor)[:, None]
+    score = logits + temperature[:, None] * noise
+    return torch.where(logits >= floor, score, -torch.inf).argmax(-1)
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """Forced token sequences.
+
+    Attributes:
+        tokens: int64 [n, longest], padded.
+        lengths: int64 [n].
+        answers: bool [n], whether the assistant speaks after it.
+        header: index of the script from a user turn to its answer.
+        follow_ups: indices of scripts from an answer to the next user turn.
+        starts: per category, indices of scripts that start a row.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    answers: Tensor
+    header: int
+    follow_ups: tuple[int, ...]
+    starts: tuple[tuple[int, ...], ...]
+
+
+def scripts_of(frame: Frame, longest: int, device: torch.device) -> Scripts:
+    """Lay out every script of a frame; given prompts are cut to fit ``longest`` tokens."""
+    sequences: list[tuple[int, ...]] = [frame.header]
+    answers = [True]
+    for opener in frame.follow_ups:
+        sequences.append(frame.again + opener)
+        answers.append(False)
+    starts: list[list[int]] = [[] for _ in range(_categories(frame))]
+    for category, openers in enumerate(frame.openers):
+        for opener in openers if not frame.prompts else ():
+            starts[category].append(len(sequences))
+            sequences.append(frame.prefix + opener)
+            answers.append(False)
+    tail = (frame.end, *frame.header)
+    for prompt, category in zip(frame.prompts, frame.prompt_categories, strict=True):
+        starts[category].append(len(sequences))
+        room = longest - len(frame.prefix) - len(tail)
+        sequences.append(frame.prefix + prompt[:room] + tail)
+        answers.append(True)
+    width = max(map(len, sequences))
+    padded = [list(s) + [frame.end] * (width - len(s)) for s in sequences]
+    return Scripts(
+        torch.tensor(padded, device=device),
+        torch.tensor([len(s) for s in sequences], device=device),
+        torch.tensor(answers, device=device),
+        0,
+        tuple(range(1, 1 + len(frame.follow_ups))),
+        tuple(tuple(s) for s in starts),
+    )
+
+
+def _categories(frame: Frame) -> int:
+    return max(len(frame.openers), *(c + 1 for c in frame.prompt_categories), 1)
+
+
+class ConversationWriter:
+    """Writes batches of conversations in static buffers."""
+
+    def __init__(
+        self, target: TorchTarget, frame: Frame, config: GenerateConfig, *, fast: bool
+    ) -> None:
+        """Allocate caches and state.
+
+        Args:
+            target: the model that writes.
+            frame: token ids around the turns.
+            config: how to write.
+            fast: fuse the layers and capture the step into CUDA graphs.
+        """
+        self.config = config
+        self.end = frame.end
+        self.device = target.device
+        self._decoder = LockstepDecoder(target, config.batch, config.length, fast)
+        self._scripts = scripts_of(frame, config.length // 2, target.device)
+        self._sample = torch.compile(sample, dynamic=False) if fast else sample
+        self._step = GraphedStep(self._advance, fast)
+        b, t = config.batch, config.length
+        self.tokens = torch.zeros(b, t, dtype=torch.int64, device=self.device)
+        self.supervised = torch.zeros(b, t, dtype=torch.bool, device=self.device)
+        self._script, self._offset, self._user_length, self._turn = (
+            torch.zeros(b, dtype=torch.int64, device=self.device) for _ in range(4)
+        )
+        self._answering, self._done, self._cut, self._may_loop = (
+            torch.zeros(b, dtype=torch.bool, device=self.device) for _ in range(4)
+        )
+        self._temperature = torch.zeros(b, device=self.device)
+        self._next_script = torch.zeros(b, config.max_turns, dtype=torch.int64, device=self.device)
+        self._user_floor = math.log(config.user_min_p) if config.user_min_p else NO_FLOOR
+
+    def prepare(self, progress: Progress = silent) -> None:
+        """Capture every graph, if there are to be any."""
+        values = self._buckets()
+        for index, keys in enumerate(values):
+            self._decoder.position.zero_()
+            self._step.prepare(keys)
+            progress("Preparing generation", index + 1, len(values))
+
+    def _buckets(self) -> list[int]:
+        step, length = self.config.key_step, self.config.length
+        return [min(keys, length) for keys in range(step, length + step, step)]
+
+    def write(self, start: Tensor, category: Tensor) -> Conversations:
+        """Write one batch.
+
+        Args:
+            start: int64 [B], the script that starts each row.
+            category: uint8 [B], recorded with the rows.
+        """
+        greedy = self._reset(start)
+        step = self.config.key_step
+        for position in range(self.config.length - 1):
+            self._step(min((position // step + 1) * step, self.config.length))
+            if (position + 1) % LOOP_STEP == 0:
+                self._cut_loops(position + 1)
+        looping = ever_looping(self.tokens, self.supervised)
+        rows = Conversations(
+            self.tokens.int(), self.supervised.clone(), category, greedy, looping
+        )
+        return rows.select(self.supervised.sum(1) >= self.config.min_supervised)
+
+    def _reset(self, start: Tensor) -> Tensor:
+        """Put every row at the start of its script; returns which rows are greedy, bool [B]."""
+        c, scripts, b = self.config, self._scripts, self.config.batch
+        self._decoder.position.zero_()
+        self.tokens.fill_(self.end)
+        self.supervised.fill_(False)
+        self.tokens[:, 0] = scripts.tokens[start, 0]
+        self._script.copy_(start)
+        self._offset.fill_(1)
+        self._answering.copy_(scripts.answers[start])
+        for state in (self._user_length, self._turn, self._done, self._cut):
+            state.zero_()
+        greedy = self._uniform(b) < c.greedy_share
+        self._temperature.copy_(torch.where(greedy, 0.0, c.answer_temperature))
+        self._may_loop.copy_(self._uniform(b) < c.keep_loops)
+        follow = torch.tensor(scripts.follow_ups, device=self.device)
+        drawn = torch.randint(len(follow), self._next_script.shape, device=self.device)
+        self._next_script.copy_(follow[drawn])
+        return greedy
+
+    def _uniform(self, count: int) -> Tensor:
+        return torch.rand(count, device=self.device)
+
+    def _cut_loops(self, upto: int) -> None:
+        """Mark rows whose answer repeats itself: their next token ends it, unsupervised."""
+        found = looping_now(self.tokens, self.supervised, upto)
+        self._cut.copy_(found & ~self._may_loop & self._answering & ~self._done)
+
+    @torch.no_grad()
+    def _advance(self, keys: int) -> None:
+        """Feed the token at the position and choose the one after it, for every row."""
+        position, scripts = self._decoder.position, self._scripts
+        logits = self._decoder.step(self.tokens.index_select(1, position)[:, 0], keys)
+        answering, forced = self._answering.clone(), self._offset < scripts.lengths[self._script]
+        temperature = torch.where(answering, self._temperature, self.config.user_temperature)
+        floor = torch.where(answering, NO_FLOOR, self._user_floor)
+        drawn = self._sample(logits, temperature, floor)
+        free = ~forced & ~self._done
+        full = ~answering & (self._user_length + 1 >= self.config.user_tokens)
+        ended = free & ((drawn == self.end) | full | self._cut)
+        at = self._offset.clamp(max=scripts.tokens.shape[1] - 1)
+        written = torch.where(ended | self._done, self.end, drawn)
+        token = torch.where(forced, scripts.tokens[self._script, at], written)
+        supervised = free & answering & ~self._cut
+        self.tokens.index_copy_(1, position + 1, token[:, None])
+        self.supervised.index_copy_(1, position + 1, supervised[:, None])
+        self._offset.add_(forced.long())
+        self._user_length.add_((free & ~answering).long())
+        self._turn_over(ended, answering)
+        self._cut.zero_()
+        position.add_(1)
+
+    def _turn_over(self, ended: Tensor, answering: Tensor) -> None:
+        """Start the script to the other role in rows whose turn ended, or finish the row."""
+        c = self.config
+        asked, answered = ended & ~answering, ended & answering
+        following = self._next_script.gather(1, self._turn[:, None])[:, 0]
+        self._turn.add_(answered.long())
+        room = c.length - self._decoder.position >= c.min_room
+        last = answered & ((self._turn >= c.max_turns) | ~room)
+        self._turn.clamp_(max=c.max_turns - 1)
+        self._script.copy_(torch.where(answered, following, self._script))
+        self._script.masked_fill_(asked, self._scripts.header)
+        self._offset.masked_fill_(ended & ~last, 0)
+        self._user_length.masked_fill_(ended, 0)
+        self._answering.copy_((answering | asked) & ~answered)
+        self._done.logical_or_(last)
+
+
+def start_rows(
+    scripts: Scripts, config: GenerateConfig, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Draw the start script (int64 [B]) and the category (uint8 [B]) of a batch.
+
+    The first category gets ``free_share`` of the rows if others exist; the rest is even.
+    """
+    present = [index for index, starts in enumerate(scripts.starts) if starts]
+    weights = torch.ones(len(present))
+    if present[0] == 0 and len(present) > 1:
+        share = config.free_share
+        weights[0] = share / (1 - share) * (len(present) - 1) if share < 1 else 1e9
+    drawn = torch.multinomial(weights, config.batch, replacement=True)
+    start = torch.zeros(config.batch, dtype=torch.int64)
+    category = torch.zeros(config.batch, dtype=torch.uint8)
+    for index, name in enumerate(present):
+        chosen = drawn == index
+        options = torch.tensor(scripts.starts[name])
+        start[chosen] = options[torch.randint(len(options), (int(chosen.sum()),))]
+        category[chosen] = name
+    return start.to(device), category.to(device)
+
+
+def generate(
+    target: TorchTarget,
+    frame: Frame,
+    config: GenerateConfig,
+    progress: Progress = silent,
+    *,
+    fast: bool = False,
+) -> Conversations:
+    """Write ``config.samples`` rows, or as many as ``config.seconds`` allow; on the CPU's memory."""
+    torch.manual_seed(config.seed)
+    writer = ConversationWriter(target, frame, config, fast=fast)
+    scripts = scripts_of(frame, config.length // 2, target.device)
+    writer.prepare(progress)
+    parts: list[Conversations] = []
+    count, began = 0, time.monotonic()
+    while count < config.samples:
+        part = writer.write(*start_rows(scripts, config, target.device))
+        parts.append(part.to(torch.device("cpu")))
+        count += len(part)
+        progress("Writing conversations", min(count, config.samples), config.samples)
+        if config.seconds and time.monotonic() - began > config.seconds:
+            break
+    return concatenate(parts)

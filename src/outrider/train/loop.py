@@ -1,0 +1,314 @@
+"""The training loop: batches, the captured step, resumable state, the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from outrider.train.batches import Batch, draw_anchors, labels_of
+from outrider.train.config import OptimConfig
+from outrider.train.conversations import Conversations
+from outrider.train.decode import GraphedStep
+from outrider.train.evaluate import Evaluation
+from outrider.train.loss import (
+    LossWeights,
+    confidence_loss,
+    cross_entropy,
+    distances,
+    position_weights,
+    teacher_of,
+    weighted_mean,
+)
+from outrider.train.mtp import MtpHead
+from outrider.train.network import BlockDrafter, TrimmedHead
+from outrider.train.optim import Optimisers
+from outrider.train.target import TorchTarget
+from outrider.types.progress import Progress, silent
+
+Network = BlockDrafter | MtpHead
+#: Steps between waits for the GPU, so that the clock is true.
+SYNC_STEPS = 10
+
+
+class Evaluator(Protocol):
+    """Measures acceptance with the network's weights as they are."""
+
+    def __call__(self, network: nn.Module) -> Evaluation:
+        """Acceptance on held-out rows."""
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One line of the log.
+
+    Attributes:
+        step, seconds: progress, resumed runs included.
+        ce, tv: cross-entropy, and total variation (0 while it is not computed), of live drafts.
+        tau: acceptance length on held-out rows, None between evaluations.
+        positions: share of rounds whose draft k was kept.
+    """
+
+    step: int
+    seconds: float
+    ce: float
+    tv: float
+    tau: float | None = None
+    positions: tuple[float, ...] = ()
+
+
+@dataclass
+class History:
+    """What happened so far."""
+
+    step: int = 0
+    seconds: float = 0.0
+    log: list[LogEntry] = field(default_factory=list)
+
+
+class Objective:
+    """The loss of a batch.
+
+    Attributes:
+        parts: float32 [3], the last batch's cross-entropy, total variation and confidence loss.
+    """
+
+    def __init__(
+        self, network: Network, target: TorchTarget, head: TrimmedHead, config: OptimConfig
+    ) -> None:
+        self._network = network
+        self._target = target
+        self._head = head
+        self._config = config
+        self.drafts = drafts_of(network)
+        self.taps = taps_of(network)
+        self.parts = torch.zeros(3, device=target.device)
+        self._cross_entropy, self._distances = cross_entropy, distances
+        self._teacher = teacher_of
+        if config.compile:
+            self._cross_entropy = torch.compile(cross_entropy, dynamic=False)
+            self._distances = torch.compile(distances, dynamic=False)
+
+    def __call__(self, batch: Batch, mixed: bool) -> Tensor:
+        """Cross-entropy alone, or mixed with total variation and the confidence loss."""
+        c, network, head = self._config, self._network, self._head
+        states = self._target.states(batch.ids, self.taps)
+        labels = labels_of(batch, self.drafts)
+        hidden = network.rows(states, batch.ids, batch.anchors, head.embedding)
+        logits = network.logits(hidden, labels.previous, head.weight).flatten(0, 2)
+        tokens = head.t2d[labels.tokens]
+        # A token outside the draft vocabulary cannot be drafted; it teaches nothing.
+        weights = position_weights(labels.live & (tokens >= 0), c.decay).flatten()
+        wanted = tokens.clamp(min=0).flatten()
+        if not mixed:
+            ce = weighted_mean(self._cross_entropy(logits, wanted), weights)
+            self.parts[0].copy_(ce.detach())
+            return ce
+        with torch.no_grad():
+            teacher = self._teacher(self._target, states.hidden, head.weight)
+        offset = torch.arange(len(batch.ids), device=wanted.device) * batch.ids.shape[1]
+        at = (labels.at + offset[:, None, None]).flatten()
+        each_ce, each_tv = self._distances(logits, wanted, teacher, at)
+        ce, tv = weighted_mean(each_ce, weights), weighted_mean(each_tv, weights)
+        loss = c.ce_weight * ce + 2.0 * c.tv_weight * tv
+        confidence = network.confidence(hidden, labels.previous)
+        if confidence is not None:
+            bce = weighted_mean(confidence_loss(confidence.flatten(), each_tv), weights)
+            loss = loss + c.confidence_weight * bce
+            self.parts[2].copy_(bce.detach())
+        self.parts[0].copy_(ce.detach())
+        self.parts[1].copy_(tv.detach())
+        return loss
+
+
+def drafts_of(network: Network) -> int:
+    """Drafts of a round."""
+    return network.config.depth if isinstance(network, MtpHead) else network.config.max_draft
+
+
+def taps_of(network: Network) -> tuple[int, ...]:
+    """Target layers that the network reads."""
+    return () if isinstance(network, MtpHead) else network.config.taps
+
+
+class Trainer:
+    """Trains a network on conversations that stay on the target's device.
+
+    Attributes:
+        history: progress so far, resumed runs included.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        target: TorchTarget,
+        head: TrimmedHead,
+        rows: Conversations,
+        config: OptimConfig,
+        folder: Path,
+    ) -> None:
+        """Set up a run, or go on with the one whose state is in ``folder``."""
+        self._network = network
+        self._config = config
+        self._rows = rows
+        self._device = target.device
+        self._state_path = folder / "state.pt"
+        self._log_path = folder / "log.jsonl"
+        self._optimisers = Optimisers(network, config, self._device)
+        self._objective = Objective(network, target, head, config)
+        self._batch = self._static_batch()
+        capture = config.graphs and self._device.type == "cuda"
+        self._step = GraphedStep(self._optimise, capture)
+        self.history = History()
+        if self._state_path.exists():
+            self._restore()
+
+    def _static_batch(self) -> Batch:
+        b, s = min(self._config.rows, len(self._rows)), self._rows.ids.shape[1]
+        anchors = min(self._config.anchors, s - 1)
+        return Batch(
+            torch.zeros(b, s, dtype=torch.int64, device=self._device),
+            torch.zeros(b, s, dtype=torch.bool, device=self._device),
+            torch.zeros(b, anchors, dtype=torch.int64, device=self._device),
+        )
+
+    def _optimise(self, mixed: int) -> None:
+        """One step on the static batch."""
+        self._optimisers.zero_grad()
+        self._objective(self._batch, bool(mixed)).backward()  # type: ignore[no-untyped-call]
+        self._optimisers.step()
+
+    def _load(self, index: Tensor) -> None:
+        """Fill the static batch with the rows of an index."""
+        self._batch.ids.copy_(self._rows.ids[index])
+        self._batch.supervised.copy_(self._rows.supervised[index])
+        anchors = draw_anchors(self._batch.supervised, self._batch.anchors.shape[1])
+        self._batch.anchors.copy_(anchors)
+
+    def _indices(self) -> Iterator[Tensor]:
+        """Row indices of every batch from the current step on; each epoch is a new order."""
+        b = len(self._batch.ids)
+        per_epoch = max(len(self._rows) // b, 1)
+        epoch, at = divmod(self.history.step, per_epoch)
+        while True:
+            generator = torch.Generator().manual_seed(self._config.seed * 100_003 + epoch)
+            order = torch.randperm(len(self._rows), generator=generator).to(self._device)
+            for index in range(at, per_epoch):
+                yield order[index * b : (index + 1) * b]
+            epoch, at = epoch + 1, 0
+
+    @property
+    def share(self) -> float:
+        """Share of the schedule that has passed, by steps or by time, whichever is further."""
+        c, h = self._config, self.history
+        by_steps = h.step / c.steps if c.steps else 0.0
+        by_time = h.seconds / c.seconds if c.seconds else 0.0
+        return min(max(by_steps, by_time), 1.0)
+
+    def run(
+        self,
+        evaluator: Evaluator | None = None,
+        progress: Progress = silent,
+        stop_after: float = 0.0,
+    ) -> bool:
+        """Train until the schedule ends, or for ``stop_after`` seconds if that is not 0.
+
+        Returns:
+            Whether the schedule has ended.
+        """
+        torch.manual_seed(self._config.seed + self.history.step)
+        clock = _Clock(self.history.seconds)
+        saved = evaluated = clock.seconds()
+        for index in self._indices():
+            if self.share >= 1.0:
+                break
+            self._one(index)
+            if self.history.step % SYNC_STEPS == 0 or self._device.type == "cpu":
+                self._synchronise()
+                self.history.seconds = now = clock.seconds()
+                if now - evaluated > self._config.eval_seconds and evaluator is not None:
+                    self._record(evaluator)
+                    evaluated = clock.seconds()
+                if now - saved > self._config.save_seconds:
+                    self.save()
+                    saved = clock.seconds()
+                progress("Training", round(1000 * self.share), 1000)
+                if stop_after and clock.passed() > stop_after:
+                    break
+        self._synchronise()
+        self.history.seconds = clock.seconds()
+        self._record(evaluator)
+        self.save()
+        return self.share >= 1.0
+
+    def _one(self, index: Tensor) -> None:
+        """Train on one batch."""
+        self._load(index)
+        self._optimisers.set_rate(self.share)
+        mixed = int(self.share >= self._config.ce_share)
+        self._step.prepare(mixed)
+        self._step(mixed)
+        self.history.step += 1
+        if self.history.step % self._config.log_every == 0:
+            self._record(None)
+
+    def _synchronise(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def _record(self, evaluator: Evaluator | None) -> None:
+        """Append an entry to the log, with an evaluation if there is an evaluator."""
+        h = self.history
+        ce, tv, _ = self._objective.parts.tolist()
+        found = None if evaluator is None else evaluator(self._network).overall
+        entry = LogEntry(
+            h.step,
+            round(h.seconds, 2),
+            ce,
+            tv,
+            None if found is None else found.tau,
+            () if found is None else found.positions,
+        )
+        h.log.append(entry)
+        with self._log_path.open("a") as file:
+            file.write(json.dumps(asdict(entry)) + "\n")
+
+    def save(self) -> None:
+        """Write the resumable state atomically."""
+        state = {
+            "network": self._network.state_dict(),
+            "optimisers": self._optimisers.state(),
+            "history": asdict(self.history),
+        }
+        partial = self._state_path.with_suffix(".partial")
+        torch.save(state, partial)
+        os.replace(partial, self._state_path)
+
+    def _restore(self) -> None:
+        state = torch.load(self._state_path, map_location=self._device, weights_only=True)
+        self._network.load_state_dict(state["network"])
+        self._optimisers.load(state["optimisers"])
+        past = state["history"]
+        log = [LogEntry(**{**e, "positions": tuple(e["positions"])}) for e in past["log"]]
+        self.history = History(past["step"], past["seconds"], log)
+
+
+class _Clock:
+    """Seconds of this run added to those of earlier ones."""
+
+    def __init__(self, earlier: float) -> None:
+        self._earlier = earlier
+        self._began = time.monotonic()
+
+    def passed(self) -> float:
+        return time.monotonic() - self._began
+
+    def seconds(self) -> float:
+        return self._earlier + self.passed()

@@ -1,0 +1,194 @@
+"""A whole training run: data, network, schedule, checkpoint, report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from outrider.loaders.open import open_model
+from outrider.train.config import GenerateConfig, TrainConfig
+from outrider.train.conversations import Conversations, load_conversations
+from outrider.train.evaluate import Evaluation, evaluate
+from outrider.train.export import export_checkpoint
+from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts
+from outrider.train.generate import generate
+from outrider.train.loop import History, Network, Trainer, taps_of
+from outrider.train.network import TrimmedHead, trimmed_head
+from outrider.train.plot import plot_history
+from outrider.train.shapes import coverage, draft_vocabulary, new_network
+from outrider.train.target import TorchTarget
+from outrider.types.errors import DrafterError
+from outrider.types.progress import Progress, silent
+
+#: Held-out rows of the evaluations during training; the final one uses all.
+QUICK_ROWS = 96
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run came to.
+
+    Attributes:
+        finished: whether the schedule ended; if not, running again goes on.
+        samples: training rows.
+        answer_tokens: supervised tokens among them.
+        coverage: share of those in the draft vocabulary.
+        parameters: trained parameters.
+        steps, seconds: length of the training, resumed runs included.
+        evaluation: acceptance on held-out rows.
+        out: folder of the checkpoint.
+    """
+
+    finished: bool
+    samples: int
+    answer_tokens: int
+    coverage: float
+    parameters: int
+    steps: int
+    seconds: float
+    evaluation: Evaluation
+    out: Path
+
+    def to_json(self) -> str:
+        """As JSON text."""
+        values = {**self.__dict__, "out": str(self.out), "evaluation": self.evaluation.to_dict()}
+        return json.dumps(values, indent=2) + "\n"
+
+
+def train(config: TrainConfig, progress: Progress = silent, stop_after: float = 0.0) -> Report:
+    """Generate data, train a drafter and write its checkpoint.
+
+    A run whose work folder holds data or state goes on from there.
+
+    Args:
+        config: everything about the run.
+        progress: told about every stage.
+        stop_after: seconds of training after which to stop early, 0 for never.
+
+    Raises:
+        ModelError: the target cannot be loaded.
+        DrafterError: the configuration does not fit the target.
+    """
+    device = pick_device(config.device)
+    work = Path(config.work)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "config.json").write_text(config.to_json())
+    with open_model(config.model, progress) as checkpoint:
+        frame = frame_of(checkpoint.tokenizer(), checkpoint.config.eos_ids)
+        if config.generate.prompts:
+            frame = with_prompts(frame, Path(config.generate.prompts), checkpoint.tokenizer())
+        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        target = TorchTarget(checkpoint.config, checkpoint.tensor, device, dtype, progress)
+    rows = conversations(target, frame, config.generate, work, progress)
+    return fit(target, rows, config, progress, stop_after)
+
+
+def fit(
+    target: TorchTarget,
+    rows: Conversations,
+    config: TrainConfig,
+    progress: Progress = silent,
+    stop_after: float = 0.0,
+) -> Report:
+    """Train on given conversations and write the checkpoint; the rest is as in ``train``."""
+    if len(rows) <= config.heldout:
+        raise DrafterError(f"{len(rows)} conversations, of which {config.heldout} are held out")
+    device, optim, work = target.device, config.optim, Path(config.work)
+    training, heldout = rows.split(config.heldout)
+    d2t = draft_vocabulary(training, config.shape.draft_vocab, target.config)
+    covered = coverage(training, d2t)
+    head = trimmed_head(target, d2t.to(device))
+    torch.manual_seed(optim.seed)
+    network = new_network(config.kind, target.config, config.shape, attention_of(config, device))
+    network.to(device)
+    network.warm_start(target, config.shape.warm_layers)
+    if optim.compile:
+        target.compile()
+        network.compile_layers()
+    judge = Judge(config, target, head, heldout)
+    trainer = Trainer(network, target, head, training.to(device), optim, work)
+    finished = trainer.run(judge.quick, progress, stop_after)
+    export_checkpoint(network, d2t, Path(config.out), config.storage)
+    report = Report(
+        finished=finished,
+        samples=len(training),
+        answer_tokens=int(training.supervised.sum()),
+        coverage=covered,
+        parameters=sum(p.numel() for p in network.parameters()),
+        steps=trainer.history.step,
+        seconds=trainer.history.seconds,
+        evaluation=judge.full(network),
+        out=Path(config.out),
+    )
+    write_report(report, trainer.history, work, config)
+    return report
+
+
+def write_report(report: Report, history: History, work: Path, config: TrainConfig) -> None:
+    """Write report.json, history.json and the plot into the work folder."""
+    (work / "report.json").write_text(report.to_json())
+    (work / "history.json").write_text(json.dumps(asdict(history)) + "\n")
+    plot_history(history.log, work / "training.png", f"{config.kind} for {Path(config.model).stem}")
+
+
+def conversations(
+    target: TorchTarget,
+    frame: Frame,
+    config: GenerateConfig,
+    work: Path,
+    progress: Progress = silent,
+) -> Conversations:
+    """Load the work folder's conversations, or write them."""
+    path = work / "conversations.safetensors"
+    if path.exists():
+        return load_conversations(path)
+    fast = target.device.type == "cuda"
+    rows = generate(target, frame, config, progress, fast=fast)
+    rows.save(path)
+    return rows
+
+
+class Judge:
+    """Evaluates a network's weights on held-out greedy rows, in an uncompiled twin of it."""
+
+    def __init__(
+        self, config: TrainConfig, target: TorchTarget, head: TrimmedHead, heldout: Conversations
+    ) -> None:
+        self._target = target
+        self._head = head
+        self._rows = heldout.select(heldout.greedy)
+        self._twin = new_network(config.kind, target.config, config.shape).to(target.device)
+        self._batch = 8 if target.device.type == "cuda" else 2
+
+    def quick(self, network: nn.Module) -> Evaluation:
+        """Acceptance on some of the rows."""
+        count = min(QUICK_ROWS, len(self._rows))
+        return self._judge(network, self._rows.select(torch.arange(count)))
+
+    def full(self, network: nn.Module) -> Evaluation:
+        """Acceptance on all rows."""
+        return self._judge(network, self._rows)
+
+    def _judge(self, network: nn.Module, rows: Conversations) -> Evaluation:
+        twin = self._twin
+        twin.load_state_dict(network.state_dict())
+        return evaluate(twin, self._target, self._head, rows, taps_of(twin), CATEGORIES, self._batch)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of a configuration."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def attention_of(config: TrainConfig, device: torch.device) -> str:
+    """How block rows attend: tiles need a GPU and the compiler."""
+    wanted = config.optim.attention
+    if wanted == "auto":
+        return "flex" if device.type == "cuda" and config.optim.compile else "dense"
+    return wanted

@@ -1,0 +1,198 @@
+"""Choosers: one request's rule for the token at one row.
+
+A verdict walks a session's rows in order, lets the chooser pick the target's token at each, and
+goes on while the pick equals the drafted token. Greedy and coupled choosers do not look at the
+draft, so the tokens are those of plain decoding, whatever was drafted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outrider.kernels.philox import STREAM_ACCEPT, STREAM_TOKEN, uniform
+from outrider.types.sampling import SamplingParams
+from outrider.verify.filters import candidates
+from outrider.verify.history import TokenHistory
+from outrider.verify.shaping import Logits, shape_logits
+
+#: Gumbel noise of tokens under (seed, stream, position): the table's ``gumbel`` over numpy arrays.
+Gumbel = Callable[[int, int, int, NDArray[np.int64]], NDArray[np.float32]]
+
+
+class Demand(Enum):
+    """What a chooser needs of the head: the cheapest operator that decides its rows."""
+
+    ARGMAX = "argmax"
+    DRAW = "draw"
+    LOGITS = "logits"
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """What the head computed for one row; which field is set follows the chooser's demand."""
+
+    choice: int | None = None
+    logits: Logits | None = None
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The drafted token of one row.
+
+    Attributes:
+        token: its id.
+        probabilities: the distribution it was drawn from, [V], or None if it was certain.
+    """
+
+    token: int
+    probabilities: NDArray[Any] | None = None
+
+
+class Chooser(ABC):
+    """Picks the target's token at each row of one session."""
+
+    demand: Demand
+
+    @abstractmethod
+    def choose(
+        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    ) -> int:
+        """Pick the token at absolute ``position``.
+
+        Args:
+            row: what the head computed.
+            position: index of the token in the session's stream.
+            history: the tokens before it.
+            guess: the drafted token, or None after the last one.
+        """
+
+
+class DirectChooser(Chooser):
+    """Takes the operator's own choice: a bare argmax, or a draw with nothing filtered."""
+
+    def __init__(self, demand: Demand) -> None:
+        self.demand = demand
+
+    def choose(
+        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    ) -> int:
+        """Return the operator's choice."""
+        assert row.choice is not None
+        return row.choice
+
+
+class ShapedChooser(Chooser):
+    """Greedy or coupled choice from shaped, filtered logits."""
+
+    demand = Demand.LOGITS
+
+    def __init__(
+        self, params: SamplingParams, seed: int, end_ids: frozenset[int], gumbel: Gumbel
+    ) -> None:
+        self._params = params
+        self._seed = seed
+        self._end_ids = end_ids
+        self._gumbel = gumbel
+
+    def shaped(self, row: RowResult, history: TokenHistory) -> Logits:
+        """The row's logits after bias, minimum length and penalties."""
+        assert row.logits is not None
+        if not self._params.shapes_logits:
+            return row.logits
+        return shape_logits(row.logits, self._params, history, self._end_ids)
+
+    def choose(
+        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    ) -> int:
+        """Greedy: the argmax. Coupled: Gumbel-max with noise keyed by (seed, position, id)."""
+        logits = self.shaped(row, history)
+        if self._params.greedy:
+            return int(np.argmax(logits))
+        kept = candidates(logits, self._params)
+        noise = self._gumbel(self._seed, STREAM_TOKEN, position, kept.ids)
+        return int(kept.ids[np.argmax(kept.scaled + noise)])
+
+
+class RejectionChooser(ShapedChooser):
+    """Speculative sampling (arXiv 2211.17192): lossless in distribution.
+
+    A drafted token is accepted if u q < p. Otherwise the pick comes from max(p - q, 0),
+    renormalised, in which the drafted token has no mass, so a pick equals the draft exactly when
+    the draft was accepted. Both counters live as long as the session and never repeat.
+
+    Attributes:
+        draws: tokens drawn so far.
+        trials: acceptance tests so far.
+    """
+
+    def __init__(
+        self, params: SamplingParams, seed: int, end_ids: frozenset[int], gumbel: Gumbel
+    ) -> None:
+        super().__init__(params, seed, end_ids, gumbel)
+        self.draws = 0
+        self.trials = 0
+
+    def choose(
+        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    ) -> int:
+        """Accept the guess, or draw from what is left of p."""
+        logits = self.shaped(row, history)
+        p = candidates(logits, self._params).probabilities(len(logits))
+        if guess is None:
+            return self._draw(p)
+        q = _dense(guess, len(p))
+        u = uniform(self._seed, STREAM_ACCEPT, self.trials)
+        self.trials += 1
+        if u * q[guess.token] < p[guess.token]:
+            return guess.token
+        return self._draw(residual(p, q))
+
+    def _draw(self, p: NDArray[np.float64]) -> int:
+        """Inverse-CDF draw from p."""
+        u = uniform(self._seed, STREAM_TOKEN, self.draws)
+        self.draws += 1
+        support = np.flatnonzero(p)
+        cumulative = np.cumsum(p[support])
+        found = int(np.searchsorted(cumulative, u * cumulative[-1], side="right"))
+        return int(support[min(found, len(support) - 1)])
+
+
+def _dense(guess: Guess, vocab_size: int) -> NDArray[np.float64]:
+    """The guess's distribution in float64, renormalised, [V]."""
+    if guess.probabilities is None:
+        q = np.zeros(vocab_size)
+        q[guess.token] = 1.0
+        return q
+    dense: NDArray[np.float64] = np.asarray(guess.probabilities, dtype=np.float64)
+    return dense / float(dense.sum())
+
+
+def residual(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float64]:
+    """max(p - q, 0), renormalised; p itself if rounding left nothing (arXiv 2211.17192)."""
+    rest = np.maximum(p - q, 0.0)
+    mass = rest.sum()
+    return rest / mass if mass > 0.0 else p
+
+
+def make_chooser(
+    params: SamplingParams,
+    seed: int,
+    end_ids: frozenset[int],
+    gumbel: Gumbel,
+    verification: str,
+) -> Chooser:
+    """Choose the cheapest rule that applies the request's parameters exactly."""
+    if not params.greedy and verification == "rejection":
+        return RejectionChooser(params, seed, end_ids, gumbel)
+    unfiltered = params.top_p == 1.0 and params.top_k <= 0 and params.min_p == 0.0
+    needs_logits = params.shapes_logits or params.logprobs is not None
+    if needs_logits or not (params.greedy or unfiltered):
+        return ShapedChooser(params, seed, end_ids, gumbel)
+    return DirectChooser(Demand.ARGMAX if params.greedy else Demand.DRAW)

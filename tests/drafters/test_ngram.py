@@ -1,0 +1,155 @@
+"""The n-gram drafter against a brute-force search."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pytest
+
+from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
+from outrider.drafters.ngram import NgramDrafter, NgramOptions
+
+TEXT = st.lists(st.integers(0, 3), max_size=60)
+
+
+def observe(drafter, state, tokens, start=None):
+    start = state.length if start is None else start
+    drafter.observe([state], [CommittedRows(tokens, start, None)])
+
+
+def propose(drafter, state, tip, length):
+    (proposal,) = drafter.propose([state], [tip], [length])
+    assert isinstance(proposal, Proposal)
+    return proposal.tokens
+
+
+def brute_force(text, tip, length, options):
+    """Longest match up to ``longest``, the most recent one, copied with its own period."""
+    whole = [*text, tip]
+    for n in range(min(options.longest, len(whole)), options.shortest - 1, -1):
+        for end in range(len(text), max(n - 1, len(text) - options.window), -1):
+            if whole[end - n : end] == whole[-n:]:
+                source = list(whole)
+                while len(source) < len(whole) + length:
+                    source.append(source[end + len(source) - len(whole)])
+                return source[len(whole) :]
+    return []
+
+
+OPTIONS = st.builds(
+    lambda a, b, w: NgramOptions(min(a, b), max(a, b), w),
+    st.integers(1, 5),
+    st.integers(1, 5),
+    st.integers(1, 40),
+)
+
+
+@given(TEXT, st.integers(0, 3), st.integers(1, 20), OPTIONS)
+def test_equals_brute_force(text, tip, length, options):
+    drafter = NgramDrafter(options)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, text)
+    assert propose(drafter, state, tip, length) == brute_force(text, tip, length, options)
+
+
+@settings(max_examples=150)
+@given(st.data(), OPTIONS)
+def test_any_history_equals_a_fresh_state(data, options):
+    """Appending, truncating and forking leave exactly the state of a fresh observation."""
+    drafter = NgramDrafter(options)
+    state, text = drafter.begin(DraftSampling()), []
+    for _ in range(data.draw(st.integers(1, 8))):
+        match data.draw(st.sampled_from(["append", "truncate", "fork"])):
+            case "append":
+                piece = data.draw(TEXT)
+                observe(drafter, state, piece)
+                text += piece
+            case "truncate":
+                text = text[: data.draw(st.integers(0, len(text)))]
+                state.truncate(len(text))
+            case "fork":
+                twin = state.fork()
+                observe(drafter, state, [1, 2, 3])
+                state = twin
+    assert state.length == len(text)
+    fresh = drafter.begin(DraftSampling())
+    observe(drafter, fresh, text)
+    assert state.index._ends == fresh.index._ends
+    assert state.index._recent == fresh.index._recent
+    for tip in range(4):
+        assert propose(drafter, state, tip, 6) == propose(drafter, fresh, tip, 6)
+
+
+def test_prefers_the_longest_then_the_most_recent_match():
+    drafter = NgramDrafter(NgramOptions(shortest=1, longest=3))
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [5, 1, 2, 3, 70, 9, 2, 3, 80, 2, 3, 90, 5, 1, 2])
+    assert propose(drafter, state, 3, 2) == [70, 9]
+    assert propose(drafter, state, 2, 1) == [2]
+    assert drafter.match_length(state, 3) == 3
+
+
+def test_continues_a_loop_with_its_period():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 1, 2, 3, 1, 2])
+    assert propose(drafter, state, 3, 7) == [1, 2, 3, 1, 2, 3, 1]
+
+
+def test_no_match_no_draft():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    assert propose(drafter, state, 7, 4) == []
+    observe(drafter, state, [1, 2, 3])
+    assert propose(drafter, state, 9, 4) == []
+
+
+def test_gap_is_reported_once_and_starts_anew():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4])
+    observe(drafter, state, [5, 6, 5], start=10)
+    (fault,) = drafter.propose([state], [6], [4])
+    assert isinstance(fault, DrafterFault)
+    assert "10" in str(fault)
+    assert state.length == 13
+    assert propose(drafter, state, 6, 2) == [5, 6]
+    state.truncate(4)
+    assert state.length == 4
+
+
+def test_tail_restores_the_published_position():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 1, 2, 3, 4])
+    tail = drafter.export_tail(state, 5)
+    assert tail is not None
+    assert tail.nbytes == 40
+    restored = drafter.restore(tail, DraftSampling())
+    state.truncate(5)
+    assert restored.length == 5
+    assert propose(drafter, restored, 3, 4) == propose(drafter, state, 3, 4) == [1, 2, 3, 1]
+    assert drafter.export_tail(state, 6) is None
+
+
+def test_cost_of_a_lookup_does_not_grow_with_the_text():
+    """A lookup probes one table per length: no scan, however often the suffix occurs."""
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2] * 20_000)
+    probes = []
+
+    class Counting(dict):
+        def get(self, *args):
+            probes.append(args)
+            return super().get(*args)
+
+    state.index._ends = [Counting(ends) for ends in state.index._ends]
+    assert propose(drafter, state, 1, 4) == [2, 1, 2, 1]
+    assert len(probes) <= len(state.index.lengths)
+
+
+def test_options_are_checked():
+    with pytest.raises(ValueError, match="shortest 3"):
+        NgramOptions(shortest=3, longest=2)

@@ -1,0 +1,57 @@
+"""Running tiny engines to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.build.target import Target
+from outrider.config.engine import EngineConfig
+from outrider.drafters.base import Drafter
+from outrider.engine import Engine, Request
+from outrider.types.output import RequestOutput
+from outrider.types.sampling import SamplingParams
+
+
+def serve(
+    target: Target,
+    drafter: Drafter | None,
+    requests: Sequence[tuple[Sequence[int], SamplingParams]],
+    *,
+    gap: int = 0,
+    config: EngineConfig | None = None,
+) -> list[RequestOutput]:
+    """Serve all requests, a new one every ``gap`` rounds, auditing after every round."""
+    engine = Engine(target, drafter, config or EngineConfig(max_num_seqs=8))
+    waiting = [Request(prompt, params) for prompt, params in requests]
+    ids: list[str] = []
+    rounds = 0
+    while waiting or engine.has_unfinished:
+        while waiting and (not gap or rounds >= gap * len(ids)):
+            ids.append(engine.add(waiting.pop(0)))
+        engine.step()
+        engine.audit()
+        rounds += 1
+        assert rounds < 5000, "the engine does not come to an end"
+    outputs = [engine.take(request_id) for request_id in ids]
+    engine.audit()
+    return outputs
+
+
+def alone(
+    target: Target,
+    requests: Sequence[tuple[Sequence[int], SamplingParams]],
+    config: EngineConfig | None = None,
+) -> list[RequestOutput]:
+    """Plain decoding, one request at a time: the meaning of every answer."""
+    return [serve(target, None, [request], config=config)[0] for request in requests]
+
+
+def views(outputs: Sequence[RequestOutput]) -> list[list[tuple[object, ...]]]:
+    """Everything a user can see of each completion, to compare exactly."""
+    return [
+        [
+            (o.token_ids, o.text, o.finish_reason, o.stop_reason, o.logprobs, o.seed)
+            for o in output.outputs
+        ]
+        for output in outputs
+    ]
