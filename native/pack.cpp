@@ -133,9 +133,9 @@ std::unique_ptr<Packed> pack(Pool& pool, const std::vector<RawPart>& raw, const 
     total += p.tiles * p.stride;
     packed->parts.push_back(p);
   }
-  packed->memory.push_back(std::make_unique<Memory>(total));
+  packed->memory = std::make_unique<Memory>(total);
   packed->bytes = total;
-  uint8_t* at = packed->memory[0]->data();
+  uint8_t* at = packed->memory->data();
   for (Part& p : packed->parts) {
     p.data = at;
     at += p.tiles * p.stride;

@@ -36,7 +36,7 @@ struct RawPart {
 struct Packed {
   Matrix matrix{};
   std::vector<Part> parts;
-  std::vector<std::unique_ptr<Memory>> memory;
+  std::unique_ptr<Memory> memory;
   std::vector<float> bias;
   size_t bytes = 0;
 };

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
@@ -106,7 +107,7 @@ def _random(shape, random):
 
 
 def block_tensors(config, seed: int = 1):
-    """Every tensor that a block drafter's configuration asks for, in z-lab's and DeepSpec's names."""
+    """Every tensor that a block drafter's configuration asks for, in the usual names."""
     random = torch.Generator().manual_seed(seed)
     options = {**config, **config.get("dflash_config", {})}
     hidden, vocab = config.get("hidden_size", H), options.get("draft_vocab_size", V)
@@ -127,7 +128,9 @@ def block_tensors(config, seed: int = 1):
             tensors["markov_head.gate_proj.weight"] = _random((rank, hidden + rank), random)
             tensors["markov_head.gate_proj.bias"] = torch.randn(rank, generator=random)
         if kind == "rnn":
-            tensors["markov_head.joint_proj.weight"] = _random((3 * rank, hidden + 2 * rank), random)
+            tensors["markov_head.joint_proj.weight"] = _random(
+                (3 * rank, hidden + 2 * rank), random
+            )
             tensors["markov_head.joint_proj.bias"] = torch.randn(3 * rank, generator=random)
     if options.get("enable_confidence_head"):
         width = hidden + (rank if options.get("confidence_head_with_markov") else 0)
@@ -154,7 +157,9 @@ def mtp_tensors(config, seed: int = 2):
         **layer_tensors("mtp.layers.0.", random),
     }
     if not config.get("qk_norm", True):
-        tensors = {name: t for name, t in tensors.items() if "q_norm" not in name and "k_norm" not in name}
+        tensors = {
+            name: t for name, t in tensors.items() if "q_norm" not in name and "k_norm" not in name
+        }
     return tensors
 
 
@@ -162,7 +167,9 @@ def write_folder(path: Path, config, tensors) -> Path:
     """Write a checkpoint folder."""
     path.mkdir(parents=True, exist_ok=True)
     (path / "config.json").write_text(json.dumps(config))
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path / "model.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()}, path / "model.safetensors"
+    )
     return path
 
 
@@ -205,3 +212,20 @@ def draft(drafter, state, tip: int = 5, length: int | None = None):
     """One session's proposal."""
     (proposal,) = drafter.propose([state], [tip], [length or drafter.max_draft])
     return proposal
+
+
+def fresh_draft(drafter, count: int, seed: int = 3, tip: int = 5):
+    """What a session that observed ``count`` rows in one piece proposes; its pages go back."""
+    state = begin(drafter, count, seed)
+    proposal = draft(drafter, state, tip)
+    state.release()
+    return proposal
+
+
+def same(one, other) -> bool:
+    """Equal tokens, and confidences equal up to the rounding of their last step.
+
+    Exponentials of a library may depend on where a value lies in memory.
+    """
+    close = pytest.approx(other.confidences, rel=1e-6)
+    return one.tokens == other.tokens and one.confidences == close

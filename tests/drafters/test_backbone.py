@@ -6,9 +6,6 @@ import pytest
 import torch
 from dflash.model import DFlash2DraftModel, DFlashDraftModel
 from drafter_toys import (
-    HEADS,
-    LAYERS,
-    POSITIONS,
     TAPS,
     H,
     V,
@@ -21,10 +18,9 @@ from drafter_toys import (
 from transformers import DynamicCache
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config
 
-from outrider.caches.paged import PagedCache
-from outrider.caches.pool import PagePool
 from outrider.drafters.base import CommittedRows, DraftSampling
-from outrider.kernels.rows import Rows
+from outrider.kernels.philox import STREAM_DRAFT
+from outrider.kernels.rows import RowGroup, Rows
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 LAYOUTS = {
@@ -130,8 +126,6 @@ def test_equals_the_public_package(tmp_path, target, layout, rope, count):
 
 
 def _rows(drafter, *states):
-    from outrider.kernels.rows import RowGroup
-
     return Rows(
         tuple(
             RowGroup(s.length, drafter.config.block_size, s.cache.pages, s.cache.floor)
@@ -199,7 +193,6 @@ def test_batched_ingest_equals_alone(tmp_path, target):
     drafter.observe(states, [CommittedRows([1] * len(t), 0, t) for t in taps])
     for state, t in zip(states, taps, strict=True):
         assert draft(drafter, state).tokens == draft(drafter, session(drafter, t)).tokens
-    drafter.audit(states)  if False else None
 
 
 def test_learned_mask_embedding(tmp_path, target):
@@ -211,7 +204,10 @@ def test_learned_mask_embedding(tmp_path, target):
     for shape in ((H,), (1, H)):
         del config["dflash_config"]["mask_token_id"]
         learned = load(
-            tmp_path / str(len(shape)), target, config, {**tensors, "mask_embedding": mask.reshape(shape)}
+            tmp_path / str(len(shape)),
+            target,
+            config,
+            {**tensors, "mask_embedding": mask.reshape(shape)},
         )
         config["dflash_config"]["mask_token_id"] = V - 1
         assert learned.config.learned_mask
@@ -231,7 +227,8 @@ class TestPlantedFaults:
         expected = public_block(public_model(config, tensors), target, taps, tip=5)
         taps, positions = spoil(drafter, taps, torch.arange(33 + 6))
         return relative(
-            drafter.backbone.forward_oracle(taps, drafter.block_embeddings([5]), positions), expected
+            drafter.backbone.forward_oracle(taps, drafter.block_embeddings([5]), positions),
+            expected,
         )
 
     def test_sound(self, tmp_path, target):
@@ -275,21 +272,22 @@ class TestPlantedFaults:
         assert self.error(tmp_path, target, spoil) > 1e-2
 
 
+DFLASH2 = {
+    "conv_kernel_size": 3,
+    "conv_group_size": 16,
+    "selector_rank": 8,
+    "selector_top_k": 10,
+    "output_multiplier": 0.7,
+    "final_logit_softcapping": 5.0,
+    "input_embedding_scale": 1.5,
+}
+
+
 class TestDFlash2:
     """DFlash2's convolutions and selector against the public package."""
 
-    OPTIONS = {
-        "conv_kernel_size": 3,
-        "conv_group_size": 16,
-        "selector_rank": 8,
-        "selector_top_k": 10,
-        "output_multiplier": 0.7,
-        "final_logit_softcapping": 5.0,
-        "input_embedding_scale": 1.5,
-    }
-
     def make(self, tmp_path, target, layout="sliding, bidirectional"):
-        config = config_of(layout, kind="DFlash2DraftModel", **self.OPTIONS)
+        config = config_of(layout, kind="DFlash2DraftModel", **DFLASH2)
         tensors = block_tensors(config)
         random = torch.Generator().manual_seed(8)
         for index in range(config["num_hidden_layers"]):
@@ -338,7 +336,9 @@ class TestDFlash2:
         drafter, _ = self.make(tmp_path, target)
         states = [session(drafter, random_taps(count, count)) for count in (3, 50, 12)]
         together = drafter.propose(states, [1, 2, 3], [5, 2, 4])
-        for state, tip, length, proposal in zip(states, [1, 2, 3], [5, 2, 4], together, strict=True):
+        for state, tip, length, proposal in zip(
+            states, [1, 2, 3], [5, 2, 4], together, strict=True
+        ):
             assert proposal.tokens == draft(drafter, state, tip, length).tokens
 
     def test_convolution_does_not_cross_blocks(self, tmp_path, target):
@@ -352,8 +352,6 @@ class TestDFlash2:
         assert torch.equal(both[6:], second)
 
     def test_drawn_distribution_lives_on_the_candidates(self, tmp_path, target):
-        from outrider.kernels.philox import STREAM_DRAFT
-
         drafter, _ = self.make(tmp_path, target)
         state = drafter.begin(DraftSampling(1.0, 3, STREAM_DRAFT))
         drafter.observe([state], [CommittedRows([1] * 9, 0, random_taps(9))])
@@ -363,8 +361,3 @@ class TestDFlash2:
         assert torch.allclose(q.sum(-1), torch.ones(5))
         assert bool((q.count_nonzero(-1) <= 10).all())
         assert all(q[row, token] > 0 for row, token in enumerate(proposal.tokens))
-
-
-def test_sizes_are_as_expected(target):
-    assert (HEADS, LAYERS, POSITIONS) == (4, 6, 512)
-    assert PagedCache(PagePool(target.allocate(1))).length == 0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-import pytest
 
 from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
 from outrider.drafters.ngram import NgramDrafter, NgramOptions
@@ -31,7 +30,7 @@ def brute_force(text, tip, length, options):
         for end in range(len(text), max(n - 1, len(text) - options.window), -1):
             if whole[end - n : end] == whole[-n:]:
                 source = list(whole)
-                while len(source) < len(whole) + length:
+                while len(source) < len(whole) + min(length, 2**n - 1):
                     source.append(source[end + len(source) - len(whole)])
                 return source[len(whole) :]
     return []
@@ -88,6 +87,17 @@ def test_prefers_the_longest_then_the_most_recent_match():
     assert propose(drafter, state, 3, 2) == [70, 9]
     assert propose(drafter, state, 2, 1) == [2]
     assert drafter.match_length(state, 3) == 3
+
+
+def test_short_matches_propose_little():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4, 5, 6, 7, 8, 9, 9])
+    assert propose(drafter, state, 1, 7) == [2]
+    observe(drafter, state, [1])
+    assert propose(drafter, state, 2, 7) == [3, 4, 5]
+    observe(drafter, state, [2])
+    assert propose(drafter, state, 3, 7) == [4, 5, 6, 7, 8, 9, 9]
 
 
 def test_continues_a_loop_with_its_period():

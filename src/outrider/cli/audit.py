@@ -6,8 +6,8 @@ compared with those of plain decoding, one request at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from outrider.types.sampling import SamplingParams
@@ -15,12 +15,14 @@ from outrider.types.sampling import SamplingParams
 Effort = Literal["quick", "normal", "thorough"]
 
 #: Tokens per request.
-LENGTHS: Final[dict[Effort, int]] = {"quick": 12, "normal": 32, "thorough": 96}
+LENGTHS: Final[dict[Effort, int]] = {"quick": 12, "normal": 24, "thorough": 96}
 #: Prompt tokens fed per round; the first splits every prompt, the last none.
 CHUNKS: Final = (7, 33, 512)
 MAX_DRAFT_LENGTH: Final = 15
 #: Requests per case of a single draft length.
-SAMPLE: Final[dict[Effort, int]] = {"quick": 1, "normal": 3, "thorough": 10}
+SAMPLE: Final[dict[Effort, int]] = {"quick": 1, "normal": 2, "thorough": 10}
+#: Name of the audit's own drafter.
+REPLAY: Final = "replay"
 
 
 @dataclass(frozen=True)
@@ -73,53 +75,55 @@ _STORY: Final = (
     "struck ten. The cat"
 )
 
+_SYMBOLS: Final = "Beispiel: ein Gruß, 日本語, 🙂🙂🙂, naïve façade. Beispiel: ein Gruß, 日本語, 🙂"
+
 
 def probes(tokens: int) -> list[Probe]:
-    """Return the audit's requests, each of at most ``tokens`` tokens with log-probabilities."""
+    """Return the audit's requests, each of at most ``tokens`` tokens.
 
-    def params(**values: object) -> SamplingParams:
-        return SamplingParams(max_tokens=tokens, logprobs=1, **values)  # type: ignore[arg-type]
+    Half of them ask for log-probabilities and so have their logits compared; the others take the
+    short cuts that are open to requests that do not.
+    """
+    greedy = partial(SamplingParams, max_tokens=tokens, temperature=0.0)
+    sampled = partial(SamplingParams, max_tokens=tokens)
 
-    greedy = {"temperature": 0.0}
     return [
-        Probe("greedy question", "What is the capital of France?", params(**greedy)),
-        Probe("sampled list", _LIST, params(temperature=0.8, seed=7)),
-        Probe("greedy copy", _LIST, params(**greedy)),
+        Probe("greedy question", "What is the capital of France?", greedy()),
+        Probe("sampled list", _LIST, sampled(temperature=0.8, seed=7)),
+        Probe("greedy copy", _LIST, greedy(logprobs=3)),
         Probe(
             "filtered code",
             _CODE,
-            params(temperature=1.0, top_k=40, top_p=0.9, min_p=0.02, seed=11),
+            sampled(temperature=1.0, seed=11, top_k=40, top_p=0.9, min_p=0.02, logprobs=2),
         ),
         Probe(
             "greedy penalties",
             _STORY,
-            params(**greedy, presence_penalty=0.4, frequency_penalty=0.3, repetition_penalty=1.1),
+            greedy(presence_penalty=0.4, frequency_penalty=0.3, repetition_penalty=1.1, logprobs=1),
             raw=True,
         ),
-        Probe("sampled story", _STORY, params(temperature=0.9, seed=2**40 + 1), raw=True),
-        Probe("greedy code", _CODE, params(**greedy, ignore_eos=True)),
+        Probe(
+            "sampled story", _STORY, sampled(temperature=0.9, seed=2**40 + 1, top_p=0.95), raw=True
+        ),
+        Probe("greedy code", _CODE, greedy(ignore_eos=True)),
         Probe(
             "sampled bias",
             "Write the numbers from one to thirty in words.",
-            params(
+            sampled(
                 temperature=0.7,
                 seed=3,
                 repetition_penalty=1.05,
                 logit_bias={11: 2.0, 13: -4.0},
                 min_tokens=tokens // 2,
+                logprobs=1,
             ),
         ),
         Probe(
             "greedy stop",
             "Count from 1 to 20, separated by commas.",
-            params(**greedy, stop=["9", "15,"], include_stop_str_in_output=True),
+            greedy(stop=["9", "15,"], include_stop_str_in_output=True),
         ),
-        Probe(
-            "sampled symbols",
-            "Beispiel: ein Gruß, 日本語, 🙂🙂🙂, naïve façade. Beispiel: ein Gruß, 日本語, 🙂",
-            params(temperature=1.2, seed=5),
-            raw=True,
-        ),
+        Probe("sampled symbols", _SYMBOLS, sampled(temperature=1.2, seed=5, logprobs=1), raw=True),
     ]
 
 
@@ -132,15 +136,15 @@ def plain_cases(count: int) -> list[Case]:
     ]
 
 
-def drafted_cases(drafter: str, count: int, effort: Effort) -> list[Case]:
-    """Cases of one drafter: alone, batched, and every draft length; it drafts less if it must."""
+def drafted_cases(drafter: str, max_draft: int, count: int, effort: Effort) -> list[Case]:
+    """Cases of one drafter: alone, batched, and every draft length up to ``max_draft``."""
     everyone = tuple(range(count))
     cases = [
         Case(f"{drafter}, alone", drafter, None, CHUNKS[-1], 0, everyone),
         Case(f"{drafter}, batched", drafter, None, CHUNKS[1], 2, everyone),
     ]
     size = min(SAMPLE[effort], count)
-    for length in range(1, MAX_DRAFT_LENGTH + 1):
+    for length in range(1, min(MAX_DRAFT_LENGTH, max_draft) + 1):
         chosen = tuple(sorted({(length * size + offset) % count for offset in range(size)}))
         chunk = CHUNKS[length % len(CHUNKS)]
         # Odd lengths run in company, even lengths alone; every probe meets both.
@@ -148,8 +152,3 @@ def drafted_cases(drafter: str, count: int, effort: Effort) -> list[Case]:
         name = f"{drafter}, draft length {length}"
         cases.append(Case(name, drafter, length, chunk, gap, chosen))
     return cases
-
-
-def count_requests(cases: Sequence[Case]) -> int:
-    """Return how many comparisons the cases make."""
-    return sum(len(case.probes) for case in cases)

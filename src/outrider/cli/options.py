@@ -17,9 +17,11 @@ from typer.models import OptionInfo
 from outrider.cli.console import progress_bars
 from outrider.config.engine import Verification
 from outrider.types.errors import RequestError
+from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams
 
 if TYPE_CHECKING:
+    from outrider.build.target import Target
     from outrider.llm.llm import LLM
 
 
@@ -71,6 +73,14 @@ class TargetOptions:
     kernels: KernelsName = None
     threads: Threads = None
     max_model_len: MaxModelLen = None
+
+    def load_target(self, progress: Progress) -> Target:
+        """Load the model alone, to be put into engines of one's own."""
+        from outrider.build.target import load_target
+        from outrider.kernels.select import select
+
+        table = select(self.device, self.threads, self.kernels)
+        return load_target(self.model, table, self.max_model_len, progress)
 
     def load(
         self,

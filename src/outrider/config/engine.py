@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from outrider.types.errors import RequestError
 
 Verification = Literal["coupled", "rejection"]
+
+
+class EngineOptions(TypedDict, total=False):
+    """The fields of ``EngineConfig`` as keyword arguments."""
+
+    max_model_len: int | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    draft_length: int | None
+    verification: Verification
+    kv_bytes: int
+    confidence_threshold: float
 
 
 @dataclass(frozen=True)

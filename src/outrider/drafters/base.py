@@ -149,7 +149,7 @@ class Drafter(ABC):
     def restore(self, tail: Tail, sampling: DraftSampling) -> DraftState | None:
         """Rebuild a state from a tail. None if the tail does not suffice."""
 
-    def audit(self, states: Sequence[DraftState]) -> None:
+    def audit(self, states: Sequence[DraftState]) -> None:  # noqa: B027 - optional
         """Check resource accounting against all states that exist.
 
         Raises:

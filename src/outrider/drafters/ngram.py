@@ -171,7 +171,7 @@ class NgramOptions:
         default_draft: tokens to propose when nobody chose.
     """
 
-    shortest: int = 2
+    shortest: int = 1
     longest: int = 8
     window: int = 1 << 20
     max_draft: int = 32
@@ -185,7 +185,10 @@ class NgramOptions:
 
 
 class NgramDrafter(Drafter):
-    """Proposes the continuation of the longest, then most recent, earlier match of the suffix."""
+    """Proposes the continuation of the longest, then most recent, earlier match of the suffix.
+
+    The longer the match, the more of its continuation is proposed.
+    """
 
     def __init__(self, options: NgramOptions | None = None) -> None:
         """Use ``options``, or the defaults."""
@@ -235,7 +238,8 @@ class NgramDrafter(Drafter):
         end, matched = state.index.find(tip, self.options.window)
         if not matched:
             return Proposal()
-        return Proposal(continuation(state.index.tokens, tip, end, min(length, self.max_draft)))
+        count = min(length, self.max_draft, supported(matched))
+        return Proposal(continuation(state.index.tokens, tip, end, count))
 
     def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
         """Copy the tokens below ``upto``; None if the state does not reach that far."""
@@ -253,6 +257,14 @@ class NgramDrafter(Drafter):
         for token in tail.tokens:
             state.index.append(token)
         return state
+
+
+def supported(matched: int) -> int:
+    """Most tokens that a match of ``matched`` tokens is worth: 1, 3, 7, 15, ...
+
+    A short match says little about what follows, and every drafted token costs a row.
+    """
+    return (1 << matched) - 1
 
 
 def continuation(tokens: array[int], tip: int, start: int, count: int) -> list[int]:

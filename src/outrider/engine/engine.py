@@ -132,6 +132,7 @@ class Engine:
             stream_id = STREAM_TOKEN if coupled else STREAM_DRAFT
             sampling = DraftSampling(params.temperature, seed, stream_id)
             session.start_drafting(lambda: drafter.begin(sampling))
+            session.draft_end = drafter.max_position
         return session
 
     def _gumbel(

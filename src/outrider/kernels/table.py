@@ -244,7 +244,10 @@ class Kernels(ABC):
         """Run embedded rows through a causal decoder, writing their keys and values.
 
         Args:
+            stack: the layers.
             x: float32 [n, H].
+            rows: sessions, positions and pages of the rows.
+            store: the pages.
             taps: layers whose residual output to return, -1 for ``x`` itself.
 
         Returns:

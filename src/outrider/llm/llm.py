@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import TypeGuard, Unpack, cast
 
 from outrider.build.drafter import make_drafter
 from outrider.build.target import Target, load_target
-from outrider.config.engine import EngineConfig, Verification
+from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine, page_budget
 from outrider.engine.request import Request
@@ -42,13 +42,8 @@ class LLM:
         device: str = "auto",
         threads: int | None = None,
         kernels: str | None = None,
-        draft_length: int | None = None,
-        max_model_len: int | None = None,
-        max_num_seqs: int = 16,
-        max_num_batched_tokens: int = 512,
-        verification: Verification = "coupled",
-        confidence_threshold: float = 0.0,
         progress: Progress = silent,
+        **options: Unpack[EngineOptions],
     ) -> None:
         """Load a model and its drafter.
 
@@ -58,28 +53,18 @@ class LLM:
             device: "auto" or "cpu".
             threads: CPU threads; None takes every core.
             kernels: pins an implementation of the operators, "reference" among them.
-            draft_length: tokens to draft per round; None takes the drafter's own.
-            max_model_len: most tokens of prompt and output; None takes the model's own.
-            max_num_seqs: requests that share a round.
-            max_num_batched_tokens: prompt tokens fed per round.
-            verification: "coupled" keeps sampled outputs token-identical to plain decoding;
-                "rejection" keeps their distribution.
-            confidence_threshold: cuts drafts before the first token with less confidence.
             progress: told about loading.
+            options: limits and choices of the engine: the fields of ``EngineConfig``, such as
+                draft_length, max_model_len, max_num_seqs or verification.
 
         Raises:
             OutriderError: something cannot be loaded, does not fit, or is out of range.
         """
-        config = EngineConfig(
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            draft_length=draft_length,
-            verification=verification,
-            confidence_threshold=confidence_threshold,
-        )
+        config = EngineConfig(**options)
         table = select(device, threads, kernels)
-        self._bind(load_target(model, table, max_model_len, progress), drafter, config, progress)
+        self._bind(
+            load_target(model, table, config.max_model_len, progress), drafter, config, progress
+        )
 
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
         self._target = target
@@ -88,25 +73,16 @@ class LLM:
         made = make_drafter(drafter, target, page_budget(target, config), progress)
         self.engine = Engine(target, made, config)
 
-    def variant(
-        self,
-        *,
-        drafter: str | None = None,
-        draft_length: int | None = None,
-        max_num_seqs: int | None = None,
-        max_num_batched_tokens: int | None = None,
-        verification: Verification | None = None,
-    ) -> LLM:
-        """Return another engine over the same loaded weights; None keeps what this one has."""
-        changes: dict[str, Any] = {
-            "draft_length": draft_length,
-            "max_num_seqs": max_num_seqs,
-            "max_num_batched_tokens": max_num_batched_tokens,
-            "verification": verification,
-        }
-        given = {name: value for name, value in changes.items() if value is not None}
+    def variant(self, drafter: str | None = None, **options: Unpack[EngineOptions]) -> LLM:
+        """Return another engine over the same loaded weights.
+
+        Args:
+            drafter: as in the constructor; None keeps what this one was given.
+            options: fields of ``EngineConfig`` to change.
+        """
         twin = LLM.__new__(LLM)
-        twin._bind(self._target, drafter or self._drafter, replace(self._config, **given), silent)
+        config = replace(self._config, **options)
+        twin._bind(self._target, drafter or self._drafter, config, silent)
         return twin
 
     @property
@@ -173,7 +149,10 @@ class LLM:
         Raises:
             RequestError: the prompt or a parameter cannot be served.
         """
-        request = self._chat(prompt) if _is_conversation(prompt) else self._raw(prompt)  # type: ignore[arg-type]
+        talk = _is_conversation(prompt)
+        request = (
+            self._chat(cast("Conversation", prompt)) if talk else self._raw(cast("Prompt", prompt))
+        )
         return Stream(self.engine, replace(request, params=params or SamplingParams()))
 
     def _raw(self, prompt: Prompt) -> Request:
@@ -246,26 +225,25 @@ class Stream(Iterator[str]):
         self.close()
 
 
-@overload
-def _listed(prompts: str) -> list[Prompt]: ...
-@overload
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]: ...
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or many, as a list."""
-    if isinstance(prompts, str):
+    """One prompt or many, as a list; a flat list of integers is one prompt."""
+    if isinstance(prompts, str) or _is_tokens(prompts):
         return [prompts]
-    many = list(prompts)
-    if many and all(isinstance(item, int) for item in many):
-        return [many]  # type: ignore[list-item]
-    return many  # type: ignore[return-value]
+    return [prompt for prompt in prompts if not isinstance(prompt, int)]
 
 
-def _is_conversation(value: object) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], dict)
+def _is_tokens(value: Prompt | Sequence[Prompt]) -> TypeGuard[Sequence[int]]:
+    return len(value) > 0 and all(isinstance(item, int) for item in value)
+
+
+def _is_conversation(
+    value: Prompt | Conversation | Sequence[Conversation],
+) -> TypeGuard[Conversation]:
+    return not isinstance(value, str) and len(value) > 0 and isinstance(value[0], Mapping)
 
 
 def _conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
     """One conversation or many, as a list."""
     if _is_conversation(messages):
-        return [messages]  # type: ignore[list-item]
-    return list(messages)  # type: ignore[arg-type]
+        return [messages]
+    return [one for one in messages if not isinstance(one, Mapping)]

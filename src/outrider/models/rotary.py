@@ -64,7 +64,7 @@ def _yarn(config: RotaryConfig, base: Frequencies, head_dim: int) -> Frequencies
 
 
 def _yarn_scale(config: RotaryConfig) -> float:
-    """YaRN's attention factor: 0.1 ln(factor) + 1, or a ratio of two such terms (arXiv 2309.00071)."""
+    """YaRN's attention factor: 0.1 ln(factor) + 1, or a ratio of such terms (arXiv 2309.00071)."""
     if config.attention_factor is not None:
         return config.attention_factor
 

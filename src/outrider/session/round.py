@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,10 +15,15 @@ from torch import Tensor
 
 from outrider.drafters.base import CommittedRows, Drafter, DrafterFault, DraftState, Proposal
 from outrider.session.session import SpecSession
+from outrider.types.telemetry import Telemetry
 from outrider.verify.choosers import Demand, Guess, RowResult
 from outrider.verify.logprobs import token_logprob
 
 _log = logging.getLogger("outrider")
+
+#: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported.
+USELESS_AFTER: Final = 2000
+USELESS_SHARE: Final = 0.01
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,8 @@ class Rounds:
         self._vocab_size = vocab_size
         self._threshold = threshold
         self._warned = False
+        self._tally = Telemetry()
+        self._useless_reported = False
 
     # -- draft -----------------------------------------------------------------------------------
 
@@ -147,8 +154,9 @@ class Rounds:
     def _propose(
         self, drafter: Drafter, asked: Sequence[Share]
     ) -> Sequence[Proposal | DrafterFault]:
-        """One answer per share. If the batch fails, each is asked alone: one bad neighbour must
-        not cost the others their drafts.
+        """One answer per share.
+
+        If the batch fails, each is asked alone: one bad neighbour must not cost the others.
         """
         states = [_state(share) for share in asked]
         tips = [share.work.session.stream.tip for share in asked]
@@ -241,8 +249,23 @@ class Rounds:
                 break
         # Every token but the last let the walk go on, so it equalled its draft.
         session.telemetry.record(len(drafted), len(emitted) - 1)
+        self._watch(len(drafted), len(emitted) - 1)
         session.telemetry.prompts += int(share.work.feed > 1 or session.clock.first_token is None)
         return emitted
+
+    def _watch(self, drafted: int, accepted: int) -> None:
+        """Say once if drafting does not help, which otherwise nothing would show."""
+        self._tally.drafted += drafted
+        self._tally.accepted += accepted
+        judged, kept = self._tally.drafted, self._tally.accepted
+        if not self._useless_reported and judged >= USELESS_AFTER and kept < judged * USELESS_SHARE:
+            self._useless_reported = True
+            _log.warning(
+                "the target accepted %d of %d drafted tokens: the drafter may not belong to this "
+                "model or this kind of text",
+                kept,
+                judged,
+            )
 
     # -- commit ----------------------------------------------------------------------------------
 
@@ -329,6 +352,8 @@ def _head_results(shares: Sequence[Share], output: PassOutput) -> list[RowResult
     return results
 
 
-def _paired(rows: list[int], operator: Any) -> list[tuple[int, int]]:
+def _paired(
+    rows: list[int], operator: Callable[[Sequence[int]], list[int]]
+) -> list[tuple[int, int]]:
     """Rows with the operator's token for each; the operator is not called without rows."""
     return list(zip(rows, operator(rows), strict=True)) if rows else []

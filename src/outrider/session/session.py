@@ -37,6 +37,7 @@ class SpecSession:
         begin_drafting: returns a fresh drafter state; None if it never drafts.
         draft_state: the drafter's state, None if it does not draft.
         paused: it observes but does not draft.
+        draft_end: position from which nothing is drafted any more, None without such a limit.
         telemetry: counters of its rounds.
         logprobs: one entry per emitted token, if asked for.
         clock: when things happened.
@@ -63,6 +64,7 @@ class SpecSession:
         self.begin_drafting: Callable[[], DraftState] | None = None
         self.draft_state: DraftState | None = None
         self.paused = False
+        self.draft_end: int | None = None
         self.telemetry = Telemetry()
         self.logprobs: list[TokenLogprob] = []
         self.clock = Clock(arrived)
@@ -85,7 +87,12 @@ class SpecSession:
             and self.pending == 1
             and self.draft_state.length == self.stream.committed
         )
-        return max(self.stream.remaining - 1, 0) if ready else 0
+        if not ready:
+            return 0
+        useful = self.stream.remaining - 1
+        if self.draft_end is not None:
+            useful = min(useful, self.draft_end - len(self.stream.tokens))
+        return max(useful, 0)
 
     @property
     def finished(self) -> bool:
@@ -130,6 +137,17 @@ class SpecSession:
         """Draft from now on, with states that ``begin`` returns."""
         self.begin_drafting = begin
         self.draft_state = begin()
+
+    def demote(self) -> None:
+        """Decode plainly from the next round on; the stream cannot tell.
+
+        The drafter keeps observing, which is cheap, so that promotion is immediate.
+        """
+        self.paused = True
+
+    def promote(self) -> None:
+        """Draft again from the next round on."""
+        self.paused = False
 
     def drop_drafter(self) -> None:
         """Go on without drafting; the stream cannot tell."""

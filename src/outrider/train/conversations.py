@@ -66,6 +66,7 @@ def save_atomically(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a safetensors file that is either whole or absent."""
     partial = path.with_suffix(".partial")
     save_file(tensors, partial)
+    partial.chmod(0o644)
     os.replace(partial, path)
 
 

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from outrider.train.target import (
     Angles,
-    HeadShape,
-    LayerTensors,
     TorchTarget,
     finish,
     logits32,
@@ -44,7 +42,10 @@ class LockstepDecoder:
         self._values = [self._zeros(shape) for _ in range(c.num_layers)]
         self._angles = target.angles(length)
         self._at = torch.arange(length, device=target.device)
-        self._layer = torch.compile(_step_layer, dynamic=False) if compiled else _step_layer
+        # The parts around the cache are fused, not the whole layer: compiled code might copy the
+        # cache in order to write to it.
+        self._project = torch.compile(project, dynamic=False) if compiled else project
+        self._finish = torch.compile(finish, dynamic=False) if compiled else finish
 
     def _zeros(self, shape: tuple[int, ...]) -> Tensor:
         return torch.zeros(shape, dtype=self.target.dtype, device=self.target.device)
@@ -62,11 +63,27 @@ class LockstepDecoder:
             self._angles.sin.index_select(0, self.position),
         )
         for index, weights in enumerate(target.layers):
+            q, k, v = self._project(x, weights, target.shape, angles)
             mask = self._mask(keys, target.config.windows[index])
-            cache = (self._keys[index], self._values[index])
-            x = self._layer(x, weights, target.shape, angles, cache, self.position, mask)
+            mixed = self._attend(index, q, (k, v), mask)
+            x = self._finish(x, mixed, weights, target.shape.eps)
         final = rms_norm(x[:, 0], target.norm, target.config.rms_eps)
         return logits32(final, target.head)
+
+    def _attend(self, layer: int, q: Tensor, new: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+        """Write one key and value [B, g, 1, d] and attend q [B, h, 1, d]; [B, 1, h d].
+
+        Query heads that share a key head become query rows of one head, so keys are read once.
+        """
+        rows, keys = len(q), mask.shape[-1]
+        cached = (self._keys[layer], self._values[layer])
+        for cache, value in zip(cached, new, strict=True):
+            cache.index_copy_(2, self.position, value)
+        shape = self.target.shape
+        grouped = q.reshape(rows, shape.kv_heads, -1, shape.head_dim)
+        k, v = (cache[:, :, :keys] for cache in cached)
+        mixed = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask)
+        return mixed.reshape(rows, 1, -1)
 
     def _mask(self, keys: int, window: int | None) -> Tensor:
         """Which of the first ``keys`` positions the step sees, [1, 1, 1, keys]."""
@@ -75,30 +92,6 @@ class LockstepDecoder:
         if window is not None:
             seen = seen & (at > self.position - window)
         return seen[None, None, None]
-
-
-def _step_layer(
-    x: Tensor,
-    w: LayerTensors,
-    shape: HeadShape,
-    angles: Angles,
-    cache: tuple[Tensor, Tensor],
-    position: Tensor,
-    mask: Tensor,
-) -> Tensor:
-    """One layer for one token of every row, [B, 1, H]; writes its key and value.
-
-    Query heads that share a key head become query rows of one head, so keys are read once.
-    """
-    rows, keys = len(x), mask.shape[-1]
-    q, k, v = project(x, w, shape, angles)
-    cache[0].index_copy_(2, position, k)
-    cache[1].index_copy_(2, position, v)
-    grouped = q.reshape(rows, shape.kv_heads, -1, shape.head_dim)
-    mixed = F.scaled_dot_product_attention(
-        grouped, cache[0][:, :, :keys], cache[1][:, :, :keys], attn_mask=mask
-    )
-    return finish(x, mixed.reshape(rows, 1, -1), w, shape.eps)
 
 
 class GraphedStep:

@@ -229,7 +229,7 @@ class ConversationWriter:
         room = c.length - self._decoder.position >= c.min_room
         last = answered & ((self._turn >= c.max_turns) | ~room)
         self._turn.clamp_(max=c.max_turns - 1)
-        self._script.copy_(torch.where(answered, following, self._script))
+        self._script.copy_(torch.where(answered & ~last, following, self._script))
         self._script.masked_fill_(asked, self._scripts.header)
         self._offset.masked_fill_(ended & ~last, 0)
         self._user_length.masked_fill_(ended, 0)

@@ -19,7 +19,6 @@ from outrider.train.conversations import Conversations
 from outrider.train.decode import GraphedStep
 from outrider.train.evaluate import Evaluation
 from outrider.train.loss import (
-    LossWeights,
     confidence_loss,
     cross_entropy,
     distances,
@@ -220,10 +219,14 @@ class Trainer:
     ) -> bool:
         """Train until the schedule ends, or for ``stop_after`` seconds if that is not 0.
 
+        Compilation and capture come first and do not count towards the schedule.
+
         Returns:
             Whether the schedule has ended.
         """
         torch.manual_seed(self._config.seed + self.history.step)
+        limit = time.monotonic() + stop_after
+        self._prepare(progress)
         clock = _Clock(self.history.seconds)
         saved = evaluated = clock.seconds()
         for index in self._indices():
@@ -240,7 +243,7 @@ class Trainer:
                     self.save()
                     saved = clock.seconds()
                 progress("Training", round(1000 * self.share), 1000)
-                if stop_after and clock.passed() > stop_after:
+                if stop_after and time.monotonic() > limit:
                     break
         self._synchronise()
         self.history.seconds = clock.seconds()
@@ -248,13 +251,25 @@ class Trainer:
         self.save()
         return self.share >= 1.0
 
+    def _prepare(self, progress: Progress) -> None:
+        """Capture the steps of the phases to come, at a rate that hardly changes the weights."""
+        self._load(next(self._indices()))
+        self._optimisers.set_rate(0.0)
+        phases = [phase for phase in (0, 1) if phase >= self._phase]
+        for index, phase in enumerate(phases):
+            self._step.prepare(phase)
+            progress("Preparing training", index + 1, len(phases))
+
+    @property
+    def _phase(self) -> int:
+        """0 while cross-entropy alone is trained, then 1."""
+        return int(self.share >= self._config.ce_share)
+
     def _one(self, index: Tensor) -> None:
         """Train on one batch."""
         self._load(index)
         self._optimisers.set_rate(self.share)
-        mixed = int(self.share >= self._config.ce_share)
-        self._step.prepare(mixed)
-        self._step(mixed)
+        self._step(self._phase)
         self.history.step += 1
         if self.history.step % self._config.log_every == 0:
             self._record(None)
@@ -307,8 +322,5 @@ class _Clock:
         self._earlier = earlier
         self._began = time.monotonic()
 
-    def passed(self) -> float:
-        return time.monotonic() - self._began
-
     def seconds(self) -> float:
-        return self._earlier + self.passed()
+        return self._earlier + time.monotonic() - self._began

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 
 class TokenHistory:
-    """Tokens of one session so far. Emitting a token before judging the next row is what gives
-    every row of a round the history it would have had in plain decoding.
+    """Tokens of one session so far.
+
+    Emitting each token before the next row is judged gives every row of a round the history it
+    would have had in plain decoding.
     """
 
     def __init__(self, prompt: Sequence[int]) -> None:

@@ -1,0 +1,237 @@
+// Python bindings. Tensors come as addresses; the Python side checks types, shapes and lifetimes.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "engine.h"
+
+namespace nb = nanobind;
+
+namespace outrider {
+namespace {
+
+using Address = uintptr_t;
+
+template <class T = float>
+T* at(Address address) {
+  return reinterpret_cast<T*>(address);
+}
+
+bool supports_avx2() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+  return false;
+#endif
+}
+
+bool supports_avx512vnni() {
+#if defined(__x86_64__)
+  return supports_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+#else
+  return false;
+#endif
+}
+
+// Code paths that this machine can run, best first.
+std::vector<const Path*> available() {
+  std::vector<const Path*> paths;
+#if defined(__x86_64__)
+  if (supports_avx512vnni()) paths.push_back(path_avx512vnni());
+  if (supports_avx2()) paths.push_back(path_avx2());
+#endif
+  paths.push_back(path_portable());
+  return paths;
+}
+
+const Path& path_named(const std::string& name) {
+  for (const Path* path : available())
+    if (name == path->name) return *path;
+  throw std::invalid_argument("this machine cannot run code path " + name);
+}
+
+RowSet parse_rows(nb::handle rows) {
+  RowSet set;
+  for (nb::handle group : rows.attr("groups")) {
+    Group g{};
+    g.start = nb::cast<int>(group.attr("start"));
+    g.count = nb::cast<int>(group.attr("count"));
+    g.floor = nb::cast<int>(group.attr("floor"));
+    g.first_row = set.count;
+    for (nb::handle page : group.attr("pages")) g.pages.push_back(nb::cast<int>(page));
+    set.count += g.count;
+    set.groups.push_back(std::move(g));
+  }
+  return set;
+}
+
+struct Pages {
+  Store store{};
+  std::unique_ptr<Memory> memory;
+
+  Pages(int layers, int pages, int kv_heads, int head_dim) {
+    store.layers = layers;
+    store.pages = pages;
+    store.kv_heads = kv_heads;
+    store.layout = head_layout(head_dim);
+    memory = std::make_unique<Memory>(store.page_bytes() * pages);
+    store.data = memory->data();
+  }
+  uint8_t* page(int id) const { return store.data + store.page_bytes() * id; }
+
+  // Zero rows: every integer its zero, every scale 0.
+  void clear(int id, int upto) const {
+    const HeadLayout& h = store.layout;
+    for (int i = 0; i < store.layers * store.kv_heads; i++) {
+      uint8_t* head = page(id) + i * h.bytes;
+      for (int slot = 0; slot < upto; slot++) {
+        for (int c = 0; c < h.quads; c++)
+          memset(head + (slot / 16 * h.quads + c) * 64 + slot % 16 * 4, 0x80, 4);
+        memset(head + h.values + static_cast<size_t>(slot) * h.width, 0, h.width);
+      }
+      memset(head + h.key_scales, 0, upto * sizeof(float));
+      memset(head + h.value_scales, 0, upto * sizeof(float));
+    }
+  }
+};
+
+using LayerArgs = std::tuple<Address, Packed*, Address, Address, Packed*, Address, Packed*, Packed*, int, bool>;
+
+Layer layer_of(const LayerArgs& args) {
+  const auto& [attn_norm, qkv, q_norm, k_norm, out, mlp_norm, gate_up, down, window, causal] = args;
+  return {at(attn_norm), &qkv->matrix, at(q_norm), at(k_norm), &out->matrix, at(mlp_norm),
+          &gate_up->matrix, &down->matrix, window, causal};
+}
+
+// An engine that one Python thread at a time may use, without the interpreter lock.
+class Native {
+ public:
+  Native(const std::string& path, int threads) : engine_(path_named(path), threads) {}
+
+  template <class F>
+  auto alone(F&& function) {
+    nb::gil_scoped_release release;
+    std::lock_guard<std::mutex> lock(mutex_);
+    return function(engine_);
+  }
+
+ private:
+  Engine engine_;
+  std::mutex mutex_;
+};
+
+using RawArgs = std::tuple<Address, std::string, int, int>;
+
+std::unique_ptr<Packed> pack_parts(Native& self, const std::vector<RawArgs>& parts, Address bias) {
+  std::vector<RawPart> raw;
+  for (const auto& [data, format, rows, cols] : parts) raw.push_back({at<uint8_t>(data), format, rows, cols});
+  return self.alone([&](Engine& e) { return pack(e.pool(), raw, at(bias)); });
+}
+
+void best(Native& self, const Packed& head, Address x, int n, const std::vector<float>& temperatures,
+          const std::vector<uint64_t>& seeds, const std::vector<uint32_t>& positions, Address out) {
+  std::vector<Draw> draws;
+  for (size_t r = 0; r < temperatures.size(); r++)
+    draws.push_back({temperatures[r], static_cast<uint32_t>(seeds[r]), static_cast<uint32_t>(seeds[r] >> 32),
+                     positions[r]});
+  self.alone([&](Engine& e) {
+    e.best(head.matrix, at(x), n, draws.empty() ? nullptr : draws.data(), at<int64_t>(out));
+  });
+}
+
+void bind_operators(nb::class_<Native>& native) {
+  native.def("norm", [](Native& s, Address x, Address w, float eps, int n, int cols, Address out) {
+    s.alone([&](Engine& e) { e.norm(at(x), at(w), eps, n, cols, at(out)); });
+  });
+  native.def("linear", [](Native& s, const Packed& m, Address x, int n, Address out) {
+    s.alone([&](Engine& e) { e.linear(m.matrix, at(x), n, at(out)); });
+  });
+  native.def("swiglu", [](Native& s, Address x, int n, int cols, Address out) {
+    s.alone([&](Engine& e) { e.swiglu(at(x), n, cols, at(out)); });
+  });
+  native.def("rotate", [](Native& s, Address x, Address positions, int n, int heads, int head_dim,
+                          Address cos, Address sin, Address out) {
+    s.alone([&](Engine& e) {
+      e.rotate(at(x), at<int64_t>(positions), n, heads, head_dim, at(cos), at(sin), at(out));
+    });
+  });
+  native.def("embed", [](Native& s, const Packed& m, Address ids, int n, Address out) {
+    s.alone([&](Engine& e) { e.embed(m.matrix, at<int64_t>(ids), n, at(out)); });
+  });
+  native.def("best", best);
+  native.def("gumbel", [](Native& s, uint64_t seed, uint32_t stream, uint32_t position, Address ids,
+                          int64_t count, Address out) {
+    const Draw key{1.0f, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), position};
+    s.alone([&](Engine& e) { e.path().gumbel(key, stream, at<int64_t>(ids), count, at(out)); });
+  });
+}
+
+void bind_attention(nb::class_<Native>& native) {
+  native.def("write", [](Native& s, const Pages& p, int layer, Address k, Address v, nb::handle rows) {
+    const RowSet set = parse_rows(rows);
+    s.alone([&](Engine& e) { e.write(p.store, layer, at(k), at(v), set); });
+  });
+  native.def("attend", [](Native& s, const Pages& p, int layer, Address q, nb::handle rows, int heads,
+                          int window, Address out) {
+    const RowSet set = parse_rows(rows);
+    s.alone([&](Engine& e) { e.attend(p.store, layer, at(q), set, heads, window, at(out)); });
+  });
+  native.def("attend_block", [](Native& s, const Pages& p, int layer, Address q, Address k, Address v,
+                                nb::handle rows, int heads, int window, bool causal, Address out) {
+    const RowSet set = parse_rows(rows);
+    s.alone([&](Engine& e) {
+      e.attend_block(p.store, layer, at(q), at(k), at(v), set, heads, window, causal, at(out));
+    });
+  });
+  native.def("run", [](Native& s, const Stack& stack, Address x, nb::handle rows, const Pages& p,
+                       bool block, const std::vector<int>& taps, Address tapped) {
+    const RowSet set = parse_rows(rows);
+    s.alone([&](Engine& e) { e.run(stack, at(x), set, p.store, block, taps, at(tapped)); });
+  });
+}
+
+}  // namespace
+}  // namespace outrider
+
+NB_MODULE(_native, m) {
+  using namespace outrider;
+  nb::class_<Packed>(m, "Matrix")
+      .def_prop_ro("rows", [](const Packed& p) { return p.matrix.rows; })
+      .def_prop_ro("cols", [](const Packed& p) { return p.matrix.cols; })
+      .def_prop_ro("nbytes", [](const Packed& p) { return p.bytes + p.bias.size() * sizeof(float); });
+  nb::class_<Pages>(m, "Pages")
+      .def(nb::init<int, int, int, int>())
+      .def_prop_ro("page_nbytes", [](const Pages& p) { return p.store.page_bytes(); })
+      .def("copy", [](const Pages& p, int source, int target) {
+        memcpy(p.page(target), p.page(source), p.store.page_bytes());
+      })
+      .def("read", [](const Pages& p, int page, Address out) {
+        memcpy(at<uint8_t>(out), p.page(page), p.store.page_bytes());
+      })
+      .def("write", [](const Pages& p, int page, Address in) {
+        memcpy(p.page(page), at<uint8_t>(in), p.store.page_bytes());
+      })
+      .def("clear", &Pages::clear);
+  nb::class_<Stack>(m, "Stack").def(
+      "__init__", [](Stack* self, const std::vector<LayerArgs>& layers, int heads, int kv_heads,
+                     int head_dim, int hidden, float eps, Address cos, Address sin) {
+        new (self) Stack{{}, heads, kv_heads, head_dim, hidden, eps, at(cos), at(sin)};
+        for (const LayerArgs& layer : layers) self->layers.push_back(layer_of(layer));
+      });
+  nb::class_<Native> native(m, "Engine");
+  native.def(nb::init<const std::string&, int>()).def("pack", pack_parts);
+  bind_operators(native);
+  bind_attention(native);
+  m.def("paths", [] {
+    std::vector<std::string> names;
+    for (const Path* path : available()) names.push_back(path->name);
+    return names;
+  });
+}

@@ -1,0 +1,89 @@
+"""Types of the native extension. Tensors are passed as addresses."""
+
+from collections.abc import Sequence
+
+from outrider.kernels.rows import Rows
+
+class Matrix:
+    rows: int
+    cols: int
+    nbytes: int
+
+class Pages:
+    page_nbytes: int
+    def __init__(self, layers: int, pages: int, kv_heads: int, head_dim: int, /) -> None: ...
+    def copy(self, source: int, target: int, /) -> None: ...
+    def read(self, page: int, out: int, /) -> None: ...
+    def write(self, page: int, contents: int, /) -> None: ...
+    def clear(self, page: int, upto: int, /) -> None: ...
+
+class Stack:
+    def __init__(
+        self,
+        layers: Sequence[tuple[int, Matrix, int, int, Matrix, int, Matrix, Matrix, int, bool]],
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        hidden: int,
+        eps: float,
+        cos: int,
+        sin: int,
+        /,
+    ) -> None: ...
+
+class Engine:
+    def __init__(self, path: str, threads: int, /) -> None: ...
+    def pack(self, parts: Sequence[tuple[int, str, int, int]], bias: int, /) -> Matrix: ...
+    def norm(self, x: int, weight: int, eps: float, n: int, cols: int, out: int, /) -> None: ...
+    def linear(self, matrix: Matrix, x: int, n: int, out: int, /) -> None: ...
+    def swiglu(self, x: int, n: int, cols: int, out: int, /) -> None: ...
+    def rotate(
+        self, x: int, positions: int, n: int, heads: int, head_dim: int, cos: int, sin: int,
+        out: int, /,
+    ) -> None: ...
+    def embed(self, matrix: Matrix, ids: int, n: int, out: int, /) -> None: ...
+    def best(
+        self,
+        head: Matrix,
+        x: int,
+        n: int,
+        temperatures: Sequence[float],
+        seeds: Sequence[int],
+        positions: Sequence[int],
+        out: int,
+        /,
+    ) -> None: ...
+    def gumbel(
+        self, seed: int, stream: int, position: int, ids: int, count: int, out: int, /
+    ) -> None: ...
+    def write(self, pages: Pages, layer: int, k: int, v: int, rows: Rows, /) -> None: ...
+    def attend(
+        self, pages: Pages, layer: int, q: int, rows: Rows, heads: int, window: int, out: int, /
+    ) -> None: ...
+    def attend_block(
+        self,
+        pages: Pages,
+        layer: int,
+        q: int,
+        k: int,
+        v: int,
+        rows: Rows,
+        heads: int,
+        window: int,
+        causal: bool,
+        out: int,
+        /,
+    ) -> None: ...
+    def run(
+        self,
+        stack: Stack,
+        x: int,
+        rows: Rows,
+        pages: Pages,
+        block: bool,
+        taps: Sequence[int],
+        tapped: int,
+        /,
+    ) -> None: ...
+
+def paths() -> list[str]: ...

@@ -1,0 +1,356 @@
+"""The native implementation: C++ for x86-64 with AVX-512 VNNI or AVX2, and for any machine.
+
+Formats. Quantised weights keep their 4, 5 or 8 bits (five-bit integers take a byte); Q4_K and Q5_K
+round their block scales to half precision, Q6_K is requantised to 8 bits per 32 weights. bfloat16
+and float32 stay, float16 becomes float32. Under quantised weights activations are int8 per block of
+32. Cached keys and values are int8 with a scale per token and head.
+
+Why rows are invariant here. Integer block dots are exact, so instructions and tile sizes may differ
+between row counts; every float accumulation runs block by block, span by span or lane by lane in an
+order that shapes and absolute positions fix. Threads only choose who computes a piece.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from outrider.kernels import _native
+from outrider.kernels.rows import Rows
+from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, RotaryTable, Stack
+from outrider.kernels.weights import RawWeight
+
+
+class CpuLinear(Linear):
+    """A packed matrix."""
+
+    def __init__(self, native: _native.Matrix) -> None:
+        self.native = native
+        self.out_features, self.in_features = native.rows, native.cols
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed tiles and the bias."""
+        return self.native.nbytes
+
+
+class CpuStore(PageStore):
+    """Int8 keys and values with float32 scales; a page of all layers is one run of bytes."""
+
+    def __init__(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> None:
+        self.layers, self.pages = layers, pages
+        self.kv_heads, self.head_dim = kv_heads, head_dim
+        self.native = _native.Pages(layers, pages, kv_heads, head_dim)
+
+    @property
+    def page_nbytes(self) -> int:
+        """Bytes of one page over all layers, keys and values."""
+        return self.native.page_nbytes
+
+    def _checked(self, page: int) -> int:
+        if not 0 <= page < self.pages:
+            raise IndexError(f"page {page} of {self.pages}")
+        return page
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy one page of every layer onto another page."""
+        self.native.copy(self._checked(source), self._checked(target))
+
+    def read_page(self, page: int) -> tuple[Tensor, ...]:
+        """Return a copy of one page, uint8 [page_nbytes]."""
+        contents = torch.empty(self.page_nbytes, dtype=torch.uint8)
+        self.native.read(self._checked(page), contents.data_ptr())
+        return (contents,)
+
+    def write_page(self, page: int, contents: tuple[Tensor, ...]) -> None:
+        """Overwrite one page."""
+        (content,) = contents
+        assert content.dtype == torch.uint8 and content.numel() == self.page_nbytes
+        self.native.write(self._checked(page), content.contiguous().data_ptr())
+
+    def clear_page(self, page: int, upto: int) -> None:
+        """Set the first ``upto`` rows of a page to zero."""
+        self.native.clear(self._checked(page), upto)
+
+
+def _packed(weight: Linear) -> _native.Matrix:
+    assert isinstance(weight, CpuLinear), "weight was prepared by another implementation"
+    return weight.native
+
+
+def _pages(store: PageStore) -> _native.Pages:
+    assert isinstance(store, CpuStore), "pages were allocated by another implementation"
+    return store.native
+
+
+def _floats(x: Tensor) -> Tensor:
+    """``x`` itself if it is contiguous float32, else such a copy."""
+    return x.to(torch.float32).contiguous()
+
+
+def _check(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
+    """Refuse rows outside the page tables, the store or the rotary table: C++ does not look."""
+    for group in rows.groups:
+        end = group.start + group.count
+        if len(group.pages) * 32 < end:
+            raise IndexError(f"{len(group.pages)} pages do not reach position {end - 1}")
+        if table is not None and end > table.cos.shape[0]:
+            raise IndexError(f"position {end - 1} is outside the rotary table")
+        if group.pages and not 0 <= min(group.pages) <= max(group.pages) < store.pages:
+            raise IndexError(f"page ids must lie in 0 .. {store.pages - 1}")
+
+
+class CpuKernels(Kernels):
+    """Every operator in C++; one call for a whole stack of layers."""
+
+    def __init__(self, threads: int | None = None, path: str | None = None) -> None:
+        """Start the threads.
+
+        Args:
+            threads: by default one per core that this process may use.
+            path: code path, by default the best of ``_native.paths()``.
+        """
+        path = path or _native.paths()[0]
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self.name = f"cpu-{path}"
+        self.device = torch.device("cpu")
+        self._engine = _native.Engine(path, self.threads)
+        self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
+
+    def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
+        """Interleave the rows of every part by 16."""
+        data = [part.data.contiguous() for part in parts]
+        raw = [
+            (tensor.data_ptr(), part.format, part.shape[0], part.shape[1])
+            for tensor, part in zip(data, parts, strict=True)
+        ]
+        offset = None if bias is None else _floats(bias)
+        return CpuLinear(self._engine.pack(raw, 0 if offset is None else offset.data_ptr()))
+
+    def allocate(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> PageStore:
+        """Allocate int8 pages."""
+        return CpuStore(layers, pages, kv_heads, head_dim)
+
+    def embed(self, table: Linear, ids: Tensor) -> Tensor:
+        """Dequantise rows."""
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < table.out_features:
+            raise IndexError(f"token ids must lie in 0 .. {table.out_features - 1}")
+        ids = ids.contiguous()
+        out = torch.empty(ids.numel(), table.in_features)
+        self._engine.embed(_packed(table), ids.data_ptr(), ids.numel(), out.data_ptr())
+        return out
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Normalise row by row."""
+        x, weight = _floats(x), _floats(weight)
+        out, cols = torch.empty_like(x), x.shape[-1]
+        self._engine.norm(
+            x.data_ptr(), weight.data_ptr(), eps, x.numel() // cols, cols, out.data_ptr()
+        )
+        return out
+
+    def linear(self, x: Tensor, weight: Linear) -> Tensor:
+        """Multiply; activations are quantised for quantised weights."""
+        x = _floats(x)
+        assert x.shape[1] == weight.in_features
+        out = torch.empty(x.shape[0], weight.out_features)
+        self._engine.linear(_packed(weight), x.data_ptr(), x.shape[0], out.data_ptr())
+        return out
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        """Gate row by row."""
+        x = _floats(gate_up)
+        out = torch.empty(x.shape[0], x.shape[1] // 2)
+        self._engine.swiglu(x.data_ptr(), x.shape[0], out.shape[1], out.data_ptr())
+        return out
+
+    def rotate(self, x: Tensor, positions: Tensor, table: RotaryTable) -> Tensor:
+        """Rotate head by head."""
+        x, positions = _floats(x), positions.contiguous()
+        out = torch.empty_like(x)
+        self._engine.rotate(
+            x.data_ptr(),
+            positions.data_ptr(),
+            *x.shape,
+            table.cos.data_ptr(),
+            table.sin.data_ptr(),
+            out.data_ptr(),
+        )
+        return out
+
+    def write(self, store: PageStore, layer: int, k: Tensor, v: Tensor, rows: Rows) -> None:
+        """Quantise rows into their slots."""
+        _check(rows, store)
+        k, v = _floats(k), _floats(v)
+        self._engine.write(_pages(store), layer, k.data_ptr(), v.data_ptr(), rows)
+
+    def attend(
+        self, q: Tensor, store: PageStore, layer: int, rows: Rows, window: int | None
+    ) -> Tensor:
+        """Attend span by span; queries are 16-bit integers, keys 8-bit, weights float."""
+        _check(rows, store)
+        q = _floats(q)
+        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        self._engine.attend(
+            _pages(store), layer, q.data_ptr(), rows, q.shape[1], window or 0, out.data_ptr()
+        )
+        return out
+
+    def attend_block(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        store: PageStore,
+        layer: int,
+        rows: Rows,
+        window: int | None,
+        causal: bool,
+    ) -> Tensor:
+        """Attend to cached spans, then to spans of the block, quantised alike."""
+        q, k, v = _floats(q), _floats(k), _floats(v)
+        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        self._engine.attend_block(
+            _pages(store),
+            layer,
+            q.data_ptr(),
+            k.data_ptr(),
+            v.data_ptr(),
+            rows,
+            q.shape[1],
+            window or 0,
+            causal,
+            out.data_ptr(),
+        )
+        return out
+
+    def argmax(self, x: Tensor, head: Linear) -> Tensor:
+        """Take the best output while multiplying; NaN beats nothing, a row of NaN gives 0."""
+        return self._best(x, head, [], [], [])
+
+    def draw(
+        self,
+        x: Tensor,
+        head: Linear,
+        temperatures: Sequence[float],
+        seeds: Sequence[int],
+        positions: Sequence[int],
+    ) -> Tensor:
+        """Add temperature and noise while multiplying."""
+        assert x.shape[0] == len(temperatures) == len(seeds) == len(positions)
+        return self._best(x, head, temperatures, seeds, positions)
+
+    def _best(
+        self,
+        x: Tensor,
+        head: Linear,
+        temperatures: Sequence[float],
+        seeds: Sequence[int],
+        positions: Sequence[int],
+    ) -> Tensor:
+        x = _floats(x)
+        assert x.shape[1] == head.in_features
+        out = torch.empty(x.shape[0], dtype=torch.int64)
+        self._engine.best(
+            _packed(head),
+            x.data_ptr(),
+            x.shape[0],
+            list(temperatures),
+            list(seeds),
+            list(positions),
+            out.data_ptr(),
+        )
+        return out
+
+    def gumbel(self, seed: int, stream: int, position: int, ids: Tensor) -> Tensor:
+        """Philox noise; the logarithms are within 2 ulp in float64 before rounding."""
+        ids = ids.contiguous()
+        out = torch.empty(ids.numel())
+        self._engine.gumbel(seed, stream, position, ids.data_ptr(), ids.numel(), out.data_ptr())
+        return out
+
+    def run_layers(
+        self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Run the whole stack in one native call."""
+        _check(rows, store, stack.rotary)
+        x = _floats(x).clone()
+        tapped = torch.empty(x.shape[0], len(taps) * x.shape[1]) if taps else None
+        self._engine.run(
+            self._native_stack(stack, x.shape[1]),
+            x.data_ptr(),
+            rows,
+            _pages(store),
+            False,
+            list(taps),
+            0 if tapped is None else tapped.data_ptr(),
+        )
+        return x, tapped
+
+    def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
+        """Run the whole stack in one native call; the block's keys and values are scratch."""
+        x = _floats(x).clone()
+        native = self._native_stack(stack, x.shape[1])
+        self._engine.run(native, x.data_ptr(), rows, _pages(store), True, [], 0)
+        return x
+
+    def _native_stack(self, stack: Stack, hidden: int) -> _native.Stack:
+        """Addresses of a stack's weights, gathered once for its lifetime."""
+        known = self._stacks.get(id(stack))
+        if known is not None:
+            return known[1]
+        kept: list[Tensor] = []
+        native = _native.Stack(
+            [self._layer(layer, kept) for layer in stack.layers],
+            stack.num_heads,
+            stack.num_kv_heads,
+            stack.head_dim,
+            hidden,
+            stack.eps,
+            _address(stack.rotary.cos, kept),
+            _address(stack.rotary.sin, kept),
+        )
+        key, stacks = id(stack), self._stacks
+        reference = weakref.ref(stack, lambda _: stacks.pop(key, None))
+        stacks[key] = (reference, native, kept)
+        return native
+
+    @staticmethod
+    def _layer(
+        layer: LayerWeights, kept: list[Tensor]
+    ) -> tuple[
+        int,
+        _native.Matrix,
+        int,
+        int,
+        _native.Matrix,
+        int,
+        _native.Matrix,
+        _native.Matrix,
+        int,
+        bool,
+    ]:
+        return (
+            _address(layer.attn_norm, kept),
+            _packed(layer.qkv),
+            _address(layer.q_norm, kept),
+            _address(layer.k_norm, kept),
+            _packed(layer.out),
+            _address(layer.mlp_norm, kept),
+            _packed(layer.gate_up),
+            _packed(layer.down),
+            layer.window or 0,
+            layer.causal,
+        )
+
+
+def _address(tensor: Tensor | None, kept: list[Tensor]) -> int:
+    """Address of a float32 tensor, which ``kept`` keeps alive; 0 for None."""
+    if tensor is None:
+        return 0
+    kept.append(_floats(tensor))
+    return kept[-1].data_ptr()

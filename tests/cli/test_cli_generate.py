@@ -1,0 +1,187 @@
+"""``generate``, ``chat``, ``inspect`` and ``demo`` on a tiny model."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+GREEDY = ("--temperature", "0", "--max-tokens", "24")
+SAMPLED = ("--temperature", "0.8", "--seed", "7", "--max-tokens", "24")
+PROMPT = "abcabcabc"
+
+SHAPE = {
+    "text",
+    "token_ids",
+    "finish_reason",
+    "prompt_tokens",
+    "completion_tokens",
+    "seed",
+    "timings",
+    "speculation",
+}
+TIMINGS = {"prefill_s", "decode_s", "tokens_per_s"}
+SPECULATION = {
+    "drafter",
+    "rounds",
+    "drafted",
+    "accepted",
+    "acceptance_length",
+    "accepted_per_position",
+}
+
+
+def test_json_is_one_object_of_the_documented_shape(process: Any, tiny: str) -> None:
+    ended = process("generate", PROMPT, "--model", tiny, "--json", *GREEDY)
+    assert ended.status == 0
+    assert ended.err == ""
+    found: Any = ended.json()
+    assert set(found) == SHAPE
+    assert set(found["timings"]) == TIMINGS
+    assert set(found["speculation"]) == SPECULATION
+    assert found["finish_reason"] in ("stop", "length")
+    assert found["completion_tokens"] == len(found["token_ids"]) <= 24
+    assert found["speculation"]["drafter"] == "ngram"
+
+
+@pytest.mark.parametrize("choice", [GREEDY, SAMPLED])
+@pytest.mark.parametrize("raw", [(), ("--raw",)])
+def test_a_drafter_changes_no_token(
+    outrider: Any, tiny: str, drafter: str, choice: tuple[str, ...], raw: tuple[str, ...]
+) -> None:
+    arguments = ("generate", PROMPT, "--model", tiny, "--json", *choice, *raw)
+    plain = outrider(*arguments, "--drafter", "none").json()
+    assert plain["speculation"]["drafted"] == 0
+    for name in ("ngram", drafter):
+        found = outrider(*arguments, "--drafter", name).json()
+        assert found["token_ids"] == plain["token_ids"]
+        assert found["text"] == plain["text"]
+
+
+def test_streamed_text_is_the_text(outrider: Any, tiny: str) -> None:
+    arguments = ("generate", PROMPT, "--model", tiny, *SAMPLED)
+    whole = outrider(*arguments, "--json").json()["text"]
+    streamed = outrider(*arguments)
+    assert streamed.out == whole + "\n"
+    assert streamed.err == ""
+
+
+def test_an_omitted_seed_is_reported_and_repeats(outrider: Any, tiny: str) -> None:
+    arguments = ("generate", PROMPT, "--model", tiny, "--json", "--max-tokens", "12")
+    first = outrider(*arguments).json()
+    again = outrider(*arguments, "--seed", first["seed"]).json()
+    assert again["token_ids"] == first["token_ids"]
+
+
+def test_the_prompt_may_come_from_standard_input(
+    outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--model", tiny, "--json", *GREEDY)
+    expected = outrider("generate", PROMPT, *arguments).json()["token_ids"]
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
+    assert outrider("generate", "-", *arguments).json()["token_ids"] == expected
+
+
+def test_sampling_options_reach_the_sampler(outrider: Any, tiny: str) -> None:
+    base = ("generate", PROMPT, "--model", tiny, "--json", *GREEDY)
+    plain = outrider(*base).json()
+    first = plain["token_ids"][0]
+    banned = outrider(*base, "--logit-bias", f"{first}=-100").json()
+    assert banned["token_ids"][0] != first
+    ended = outrider(*base, "--stop-token-id", first).json()
+    assert ended["token_ids"] == [first]
+    assert ended["finish_reason"] == "stop"
+    later = outrider(*base, "--stop-token-id", first, "--min-tokens", "3").json()
+    assert len(later["token_ids"]) > 3 or later["finish_reason"] == "stop"
+    assert first not in later["token_ids"][:3]
+
+
+def test_a_prompt_that_does_not_fit_is_refused(outrider: Any, tiny: str) -> None:
+    ended = outrider("generate", "x" * 600, "--model", tiny)
+    assert ended.status == 2
+    assert "512" in ended.err
+
+
+def test_chat_over_a_pipe(outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "hello\n\n/reset\nhello\n/help\nand then?\n/quit\nnever asked\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    ended = outrider("chat", "--model", tiny, "--temperature", "0", "--max-tokens", "6")
+    assert ended.status == 0
+    assert ended.err.count("tokens/s") == 3
+    assert ended.err.count("draft tokens accepted") == 3
+    assert "New conversation." in ended.err
+    assert "/quit" in ended.err
+    assert "tokens/s" not in ended.out
+
+
+def test_chat_remembers_until_it_is_reset(
+    outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outrider.llm.llm import LLM
+
+    seen: list[list[tuple[str, str]]] = []
+    stream = LLM.stream
+
+    def spy(self: LLM, prompt: Any, params: Any = None) -> Any:
+        seen.append([(m["role"], m["content"]) for m in prompt])
+        return stream(self, prompt, params)
+
+    monkeypatch.setattr(LLM, "stream", spy)
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n/reset\nthree\n"))
+    outrider("chat", "--model", tiny, "--max-tokens", "4", "--system", "be brief")
+    system = ("system", "be brief")
+    assert seen[0] == [system, ("user", "one")]
+    assert [role for role, _ in seen[1]] == ["system", "user", "assistant", "user"]
+    assert seen[1][-1] == ("user", "two")
+    assert seen[2] == [system, ("user", "three")]
+
+
+def test_inspect_a_model(outrider: Any, tiny: str) -> None:
+    facts = outrider("inspect", tiny, "--json").json()
+    assert facts["kind"] == "model"
+    assert facts["architecture"] == "llama"
+    assert (facts["layers"], facts["vocabulary"], facts["context"]) == (2, 259, 512)
+    assert facts["kv_bytes_per_token"] > 0
+    assert facts["memory_bytes"] == (
+        facts["weight_bytes_per_pass"] + facts["quoted_context"] * facts["kv_bytes_per_token"]
+    )
+    shown = outrider("inspect", tiny).out
+    assert "vocabulary" in shown
+    assert "259" in shown
+
+
+def test_inspect_drafters(outrider: Any, drafter: str) -> None:
+    facts = outrider("inspect", drafter, "--json").json()
+    assert (facts["kind"], facts["layers"], facts["block_size"]) == ("dflash", 1, 4)
+    assert (facts["row_shift"], facts["taps"], facts["max_draft"]) == (0, [0, 1], 3)
+    assert facts["draft_kv_bytes_per_token"] == 2 * 4 * 2 * 8
+    assert facts["parameters"] > 0
+    assert outrider("inspect", "ngram", "--json").json()["kind"] == "ngram"
+
+
+def test_demo_compares_and_succeeds(outrider: Any, tiny: str) -> None:
+    ended = outrider("demo", "--model", tiny, "--max-tokens", "16")
+    assert ended.status == 0
+    assert "Same answer, byte for byte" in ended.out
+    assert "drafter: none" in ended.out
+    assert "drafter: ngram" in ended.out
+
+
+def test_demo_fails_if_the_answers_differ(
+    outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from outrider.llm.llm import LLM
+
+    variant = LLM.variant
+
+    def misbound(self: LLM, *arguments: Any, **options: Any) -> LLM:
+        twin = variant(self, *arguments, **options)
+        stream = twin.stream
+        twin.stream = lambda prompt, params=None: stream("another prompt", params)
+        return twin
+
+    monkeypatch.setattr(LLM, "variant", misbound)
+    ended = outrider("demo", "--model", tiny, "--max-tokens", "16")
+    assert ended.status == 1
+    assert "DIFFER" in ended.out
