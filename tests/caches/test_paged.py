@@ -48,51 +48,74 @@ ACTIONS = st.lists(
 )
 
 
+Life = tuple[PagedCache, list[int]]
+
+
+class Lives:
+    """Several caches of one pool, each beside the list of rows it must hold."""
+
+    def __init__(self) -> None:
+        self.pool = make_pool()
+        self.live: list[Life] = []
+        self.fresh = 0
+
+    def feed(self, life: Life, count: int, share: float) -> None:
+        cache, truth = life
+        values = list(range(self.fresh, self.fresh + count))
+        self.fresh += count
+        keep = round(share * count)
+        before = contents(self.pool, cache)
+        try:
+            feed(self.pool, cache, values, keep)
+            truth.extend(values[:keep])
+        except OutOfPages:
+            assert contents(self.pool, cache) == before
+
+    def fork(self, life: Life, count: int, share: float) -> None:
+        self.live.append((life[0].fork(), list(life[1])))
+
+    def cancel(self, life: Life, count: int, share: float) -> None:
+        life[0].release()
+        self.live.remove(life)
+
+    def truncate(self, life: Life, count: int, share: float) -> None:
+        cache, truth = life
+        cut = cache.floor + round(share * (cache.length - cache.floor))
+        cache.truncate(cut)
+        del truth[cut - cache.floor :]
+
+    def copy(self, life: Life, count: int, share: float) -> None:
+        cache, truth = life
+        if cache.length == cache.floor:
+            return
+        twin = PagedCache(self.pool)
+        try:
+            twin.adopt(cache.export(cache.floor, cache.length))
+            self.live.append((twin, list(truth)))
+        except OutOfPages:
+            assert twin.length == 0
+
+    def check(self) -> None:
+        for cache, truth in self.live:
+            assert contents(self.pool, cache) == truth
+            cache.audit(cache.floor + len(truth))
+        self.pool.audit([cache.pages for cache, _ in self.live])
+
+
 @settings(max_examples=120, deadline=None)
 @given(ACTIONS)
 def test_random_lives(actions: list[tuple[str, int, int, float]]) -> None:
     """Accept, reject, cancel, fork, rewind, export: rows stay what was committed, pages return."""
-    pool = make_pool()
-    live: list[tuple[PagedCache, list[int]]] = [(PagedCache(pool), [])]
-    fresh = 0
+    lives = Lives()
     for action, which, count, share in actions:
-        if not live:
-            live.append((PagedCache(pool), []))
-        cache, truth = live[which % len(live)]
-        if action == "feed":
-            values = list(range(fresh, fresh + count))
-            fresh += count
-            keep = round(share * count)
-            before = contents(pool, cache)
-            try:
-                feed(pool, cache, values, keep)
-                truth.extend(values[:keep])
-            except OutOfPages:
-                assert contents(pool, cache) == before
-        elif action == "fork":
-            live.append((cache.fork(), list(truth)))
-        elif action == "cancel":
-            cache.release()
-            live.remove((cache, truth))
-        elif action == "truncate":
-            cut = cache.floor + round(share * (cache.length - cache.floor))
-            cache.truncate(cut)
-            del truth[cut - cache.floor :]
-        elif cache.length > cache.floor:
-            copy = cache.export(cache.floor, cache.length)
-            twin = PagedCache(pool)
-            try:
-                twin.adopt(copy)
-                live.append((twin, list(truth)))
-            except OutOfPages:
-                assert twin.length == 0
-        for other, expected in live:
-            assert contents(pool, other) == expected
-            other.audit(other.floor + len(expected))
-        pool.audit([other.pages for other, _ in live])
-    for cache, _ in live:
+        if not lives.live:
+            lives.live.append((PagedCache(lives.pool), []))
+        life = lives.live[which % len(lives.live)]
+        getattr(lives, action)(life, count, share)
+        lives.check()
+    for cache, _ in lives.live:
         cache.release()
-    assert pool.num_used == 0
+    assert lives.pool.num_used == 0
 
 
 def test_a_tail_lands_where_it_came_from() -> None:

@@ -130,9 +130,7 @@ class TestLayouts:
         tensors = block_tensors(config)
         drafter = load(tmp_path / "deepspec", target, config, tensors)
         assert (drafter.config.row_shift, drafter.max_draft) == (1, 6)
-        shifted = load(
-            tmp_path / "zlab", target, zlab_config(sample_from_anchor=True), tensors
-        )
+        shifted = load(tmp_path / "zlab", target, zlab_config(sample_from_anchor=True), tensors)
         assert fresh_draft(drafter, 20) == fresh_draft(shifted, 20)
 
     @pytest.mark.parametrize(
@@ -176,7 +174,8 @@ class TestLayouts:
     @pytest.mark.parametrize("non_causal", [False, True])
     def test_speculators_sliding_layers(self, tmp_path, target, non_causal):
         config = speculators_config(
-            layer_types=["sliding_attention", "full_attention"], sliding_window_non_causal=non_causal
+            layer_types=["sliding_attention", "full_attention"],
+            sliding_window_non_causal=non_causal,
         )
         drafter = load(tmp_path, target, config)
         assert drafter.config.windows == (9, None)

@@ -100,6 +100,37 @@ def test_short_matches_propose_little():
     assert propose(drafter, state, 3, 7) == [4, 5, 6, 7, 8, 9, 9]
 
 
+def test_confidence_follows_the_text():
+    """Copies that come true are trusted more, copies that do not are trusted less."""
+
+    def confidence(text: list[int]) -> float:
+        drafter = NgramDrafter()
+        state = drafter.begin(DraftSampling())
+        for place, token in enumerate(text[:-1]):
+            observe(drafter, state, [token])
+            (proposal,) = drafter.propose([state], [text[place + 1]], [4])
+            assert len(proposal.confidences) == len(proposal.tokens)
+        return state.trust.chance(1)
+
+    periodic = [1, 2, 3, 4] * 30
+    broken = [1, *(token for n in range(2, 60) for token in (1, n))]
+    fresh = NgramDrafter().begin(DraftSampling()).trust.chance(1)
+    assert confidence(periodic) > fresh > confidence(broken)
+
+
+def test_a_cut_copy_is_judged_all_the_same():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4, 5, 1, 2])
+    before = state.trust.chance(4)
+    assert propose(drafter, state, 3, 3) == [4, 5, 1]
+    observe(drafter, state, [3])
+    observe(drafter, state, [4])
+    observe(drafter, state, [9])
+    assert state.trust.chance(3) > 0.5
+    assert state.trust.chance(4) < before
+
+
 def test_continues_a_loop_with_its_period():
     drafter = NgramDrafter()
     state = drafter.begin(DraftSampling())

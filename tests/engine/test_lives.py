@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.adversaries import adversaries
-from support.run import alone
-from support.tiny import TINY, tiny_target
 
 from outrider.config.engine import EngineConfig
 from outrider.engine import Engine, Request
 from outrider.session.session import SpecSession
 from outrider.types.sampling import SamplingParams
+from support.adversaries import adversaries
+from support.run import alone
+from support.tiny import TINY, tiny_target
 
 TARGET = tiny_target()
 PROMPT = [3, 4, 5, 6, 3, 4]

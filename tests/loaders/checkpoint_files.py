@@ -134,13 +134,12 @@ def base_metadata(writer: GGUFWriter, architecture: str) -> None:
 
 def tokenizer_metadata(writer: GGUFWriter) -> None:
     """Write a byte-level vocabulary of VOCAB tokens with two control tokens."""
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIĠĊ!"
-    tokens = ["<|x|>", "<s>", "<|im_end|>", *letters][:VOCAB]
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHĠĊ!"
+    tokens = ["<|x|>", "<s>", "<|im_end|>", *letters]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
     writer.add_token_types([3, 3, 3, *[1] * (len(tokens) - 3)])
-    writer.add_token_merges(["a b", "ab c"][:0])
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(0)
     writer.add_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}<|im_end|>")

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.adversaries import Scripted, adversaries, oracle
-from support.run import alone, serve, views
-from support.tiny import EOS, TINY, tiny_target
 
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Proposal
 from outrider.engine import Engine, Request
-from outrider.session import round as rounds
+from outrider.session import drafting
 from outrider.session.stream import TokenStream
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
+from support.adversaries import Scripted, adversaries, oracle
+from support.run import alone, serve, views
+from support.tiny import EOS, TINY, tiny_target
 
 PROMPT = [5, 9, 11, 5, 9, 11, 5]
 FREE = SamplingParams(temperature=1.0, seed=4, max_tokens=40, ignore_eos=True)
@@ -217,7 +217,7 @@ def test_faults_are_counted_and_logged_once(target: Any, caplog: pytest.LogCaptu
 def test_a_drafter_that_never_helps_is_reported(
     target: Any, free: list[int], caplog: pytest.LogCaptureFixture, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(rounds, "USELESS_AFTER", 50)
+    monkeypatch.setattr(drafting, "USELESS_AFTER", 50)
     useless = adversaries([[*PROMPT, *free]], TINY.vocab_size)["wrong"]
     with caplog.at_level(logging.WARNING, logger="outrider"):
         serve(target, useless, [(PROMPT, FREE)], config=WIDE)

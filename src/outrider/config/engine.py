@@ -30,7 +30,7 @@ class EngineConfig:
         max_model_len: most tokens of a session, prompt and output; None takes the model's own.
         max_num_seqs: sessions that share a pass.
         max_num_batched_tokens: rows of one pass that prefill may fill.
-        draft_length: tokens to draft per round; None takes the drafter's own.
+        draft_length: tokens to draft per round; None chooses by worth, round by round.
         verification: how sampled requests are judged.
         kv_bytes: budget of the target's KV pages in bytes.
         confidence_threshold: a draft is cut before its first token whose confidence is below this;

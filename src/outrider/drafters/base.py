@@ -105,6 +105,7 @@ class Drafter(ABC):
         taps: target layers whose residual outputs it reads, -1 for the embedding.
         max_draft: most tokens it can propose.
         default_draft: tokens to propose when nobody chose.
+        expected_acceptance: chance of each position, given the one before it, before any was seen.
         max_position: it does not draft for tips at or beyond this position, or None.
     """
 
@@ -112,6 +113,7 @@ class Drafter(ABC):
     taps: tuple[int, ...] = ()
     max_draft: int
     default_draft: int
+    expected_acceptance: tuple[float, ...] = (0.6, 0.6, 0.55, 0.5)
     max_position: int | None = None
 
     @abstractmethod
@@ -136,6 +138,15 @@ class Drafter(ABC):
         Returns:
             One entry per session: its proposal, or the fault that spoils this session's round.
         """
+
+    def glance(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """As ``propose``, but only what costs next to nothing to find; by default nothing.
+
+        Asked for sessions in which drafting in full is not worth its cost at the moment.
+        """
+        return [Proposal() for _ in states]
 
     @abstractmethod
     def export_tail(self, state: DraftState, upto: int) -> Tail | None:

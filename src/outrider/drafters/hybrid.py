@@ -120,6 +120,12 @@ class HybridDrafter(Drafter):
             answers.update(zip(places, proposals, strict=True))
         return [answers[place] for place in range(len(mine))]
 
+    def glance(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """Copy only; the learned drafter is what costs."""
+        return self.ngram.glance([hybrid_state(state).ngram for state in states], tips, lengths)
+
     def _copies(self, state: HybridState, tip: int) -> bool:
         """Whether the n-gram drafter serves this session now."""
         limit = self.learned.max_position

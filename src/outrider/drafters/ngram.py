@@ -19,6 +19,11 @@ from outrider.drafters.base import (
 
 #: Bits of one token inside a packed key; every token id is below 2^32.
 TOKEN_BITS: Final = 32
+#: Chance of a copied token after a match of 1, 2, ... tokens, before a text has shown its own.
+PRIOR_CHANCE: Final = (0.12, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)
+#: Tokens of evidence that the prior counts for, and that are remembered at most.
+PRIOR_WEIGHT: Final = 4.0
+TRUST_MEMORY: Final = 60.0
 
 
 class SuffixIndex:
@@ -104,19 +109,86 @@ class SuffixIndex:
         return twin
 
 
+class Trust:
+    """How often a copied token was right, by the length of the match that led to it.
+
+    A copied token lengthens the match by one, so the i-th token of a copy counts for a match that
+    is i longer. Copies are judged by the text that came, whether or not the target saw them.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._tried = [0.0] * longest
+        self._right = [0.0] * longest
+
+    def chance(self, matched: int) -> float:
+        """Estimated chance of a token after a match of ``matched`` tokens."""
+        at = min(matched, len(self._tried)) - 1
+        prior = PRIOR_CHANCE[min(at, len(PRIOR_CHANCE) - 1)]
+        return (self._right[at] + PRIOR_WEIGHT * prior) / (self._tried[at] + PRIOR_WEIGHT)
+
+    def record(self, matched: int, right: bool) -> None:
+        """Note whether a token after a match of ``matched`` tokens was right."""
+        at = min(matched, len(self._tried)) - 1
+        fade = min(1.0, TRUST_MEMORY / (self._tried[at] + 1.0))
+        self._tried[at] = self._tried[at] * fade + 1.0
+        self._right[at] = self._right[at] * fade + float(right)
+
+    def copy(self) -> Trust:
+        """Return an independent copy."""
+        twin = Trust(len(self._tried))
+        twin._tried, twin._right = list(self._tried), list(self._right)
+        return twin
+
+
+@dataclass
+class OpenCopy:
+    """The last copy proposed, until the text has shown how much of it was right.
+
+    Attributes:
+        position: where its next unjudged token belongs.
+        matched: length of the match that led to that token.
+        tokens: the unjudged tokens.
+    """
+
+    position: int
+    matched: int
+    tokens: list[int]
+
+
 class NgramState(DraftState):
     """The committed tokens of one session and their index.
 
     Attributes:
         index: the tokens from position ``base`` on.
         base: position of the first token seen; above 0 only if earlier ones were never observed.
+        trust: how well copies have done in this text.
         fault: why the last observation could not be used, until a proposal reports it.
     """
 
-    def __init__(self, index: SuffixIndex, base: int = 0) -> None:
+    def __init__(self, index: SuffixIndex, base: int = 0, trust: Trust | None = None) -> None:
         self.index = index
         self.base = base
+        self.trust = trust or Trust(index.lengths[-1])
         self.fault: str | None = None
+        self._open: OpenCopy | None = None
+
+    def proposed(self, position: int, matched: int, tokens: list[int]) -> list[float]:
+        """Note a copy that begins at ``position``; return the chance of each of its tokens."""
+        if self._open is None and tokens:
+            self._open = OpenCopy(position, matched, list(tokens))
+        return [self.trust.chance(matched + place) for place in range(len(tokens))]
+
+    def append(self, token: int) -> None:
+        """Add the next committed token, and judge an open copy by it."""
+        copy = self._open
+        if copy is not None and copy.position == self.length:
+            right = copy.tokens[0] == token
+            self.trust.record(copy.matched, right)
+            copy.position, copy.matched = copy.position + 1, copy.matched + 1
+            del copy.tokens[0]
+            if not right or not copy.tokens:
+                self._open = None
+        self.index.append(token)
 
     @property
     def length(self) -> int:
@@ -126,15 +198,17 @@ class NgramState(DraftState):
     def truncate(self, length: int) -> None:
         """Forget tokens at and after position ``length``."""
         assert 0 <= length <= self.length, f"{length} rows of {self.length}"
+        self._open = None
         self.index.truncate(max(length - self.base, 0))
         self.base = min(self.base, length)
 
     def fork(self) -> NgramState:
         """Return an independent state with the same tokens."""
-        return NgramState(self.index.copy(), self.base)
+        return NgramState(self.index.copy(), self.base, self.trust.copy())
 
     def release(self) -> None:
         """Forget everything."""
+        self._open = None
         self.index = SuffixIndex(self.index.lengths[0], self.index.lengths[-1])
         self.base = 0
 
@@ -216,7 +290,7 @@ class NgramDrafter(Drafter):
                 mine.release()
                 mine.base = new.start
             for token in new.tokens:
-                mine.index.append(token)
+                mine.append(token)
 
     def propose(
         self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
@@ -226,6 +300,12 @@ class NgramDrafter(Drafter):
             self._propose_one(_ngram_state(state), tip, length)
             for state, tip, length in zip(states, tips, lengths, strict=True)
         ]
+
+    def glance(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        """As ``propose``, which costs a few table look-ups."""
+        return self.propose(states, tips, lengths)
 
     def match_length(self, state: DraftState, tip: int) -> int:
         """Tokens of the suffix, ``tip`` included, that the best earlier match shares."""
@@ -239,7 +319,8 @@ class NgramDrafter(Drafter):
         if not matched:
             return Proposal()
         count = min(length, self.max_draft, supported(matched))
-        return Proposal(continuation(state.index.tokens, tip, end, count))
+        tokens = continuation(state.index.tokens, tip, end, count)
+        return Proposal(tokens, None, state.proposed(state.length + 1, matched, tokens))
 
     def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
         """Copy the tokens below ``upto``; None if the state does not reach that far."""

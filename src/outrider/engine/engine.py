@@ -19,9 +19,12 @@ from outrider.engine.request import Request, seed_of
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
 from outrider.runner.runner import Runner
 from outrider.scheduler.scheduler import Limits, Scheduler
-from outrider.session.round import Rounds, Work
+from outrider.session.drafting import Drafting
+from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
+from outrider.session.share import Share, Work
 from outrider.session.stream import StreamLimits, TokenStream
+from outrider.session.worth import CostCurve, Pace, Worth
 from outrider.types.errors import RequestError
 from outrider.types.output import Delta, RequestOutput
 from outrider.verify.choosers import make_chooser
@@ -50,7 +53,12 @@ class Engine:
         self._scheduler: Scheduler[SpecSession] = Scheduler(limits, lambda: self._pool.num_free)
         taps = () if drafter is None else drafter.taps
         self._runner = Runner(target.model, self._pool.store, taps)
-        self._rounds = Rounds(drafter, target.config.vocab_size, config.confidence_threshold)
+        self._worth = (
+            self._prices() if drafter is not None and config.draft_length is None else None
+        )
+        self._rounds = Rounds(
+            Drafting(drafter, target.config.vocab_size, config.confidence_threshold, self._worth)
+        )
         self._families: dict[str, Family] = {}
         self._count = 0
 
@@ -133,6 +141,7 @@ class Engine:
             sampling = DraftSampling(params.temperature, seed, stream_id)
             session.start_drafting(lambda: drafter.begin(sampling))
             session.draft_end = drafter.max_position
+            session.pace = Pace(drafter.expected_acceptance) if self._worth else None
         return session
 
     def _gumbel(
@@ -187,12 +196,27 @@ class Engine:
         plan = [Work(slot.job, slot.feed, slot.draft_length) for slot in self._scheduler.plan()]
         if not plan:
             return []
-        now = time.monotonic()
+        began = time.monotonic()
         shares = self._rounds.draft(plan)
+        drafted = time.monotonic()
         output = self._runner.forward(shares)
         verdicts = self._rounds.judge(shares, output)
+        judged = time.monotonic()
         self._rounds.commit(verdicts, output)
-        return self._settle([work.session for work in plan], now)
+        self._price(shares, drafted - began, judged - drafted)
+        return self._settle([work.session for work in plan], began)
+
+    def _prices(self) -> Worth:
+        """Prices of this target's passes, measured."""
+        return Worth(CostCurve(self._runner.profile(self._pool)))
+
+    def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
+        """Note what a round of decoding cost; rounds that feed prompts have another shape."""
+        if self._worth is None or any(len(share.fed) > 1 for share in shares):
+            return
+        rows = sum(len(share.tokens) for share in shares)
+        drafting = any(share.draft.tokens for share in shares)
+        self._worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
 
     def _settle(self, sessions: Sequence[SpecSession], started: float) -> list[Delta]:
         """Stamp clocks, fork siblings off finished prompts, release ended sessions."""
@@ -232,9 +256,9 @@ class Engine:
 
 
 def _draft_length(drafter: Drafter, config: EngineConfig) -> int:
-    """Tokens to draft per round, within what the drafter can."""
+    """Most tokens to draft per round, within what the drafter can."""
     if config.draft_length is None:
-        return drafter.default_draft
+        return drafter.max_draft
     return min(config.draft_length, drafter.max_draft)
 
 

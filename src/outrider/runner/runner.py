@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outrider.caches.paged import PagedCache
+from outrider.caches.pool import PagePool
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import PageStore
 from outrider.models.dense import DenseModel, TargetOutput
-from outrider.session.round import PassOutput, Share
+from outrider.session.share import PassOutput, Share
 
 
 class TargetPass(PassOutput):
@@ -62,6 +66,11 @@ class TargetPass(PassOutput):
         return self._output.hidden[torch.tensor(rows, dtype=torch.int64)]
 
 
+#: Row counts of a profile, and seconds after which it goes on with what it has.
+_PROFILE_ROWS: Final = (1, 2, 4, 8, 16)
+_PROFILE_SECONDS: Final = 0.5
+
+
 class Runner:
     """Feeds rows to one target."""
 
@@ -76,6 +85,34 @@ class Runner:
         self._model = model
         self._store = store
         self._taps = tuple(taps)
+
+    def profile(self, pool: PagePool) -> list[tuple[int, float]]:
+        """Measure passes of a few row counts over scratch rows, as (rows, seconds).
+
+        The first pass is a warm-up. On a slow target the profile stops early; two counts are
+        always measured, so that a slope is known.
+        """
+        cache = PagedCache(pool)
+        knots: list[tuple[int, float]] = []
+        began = time.perf_counter()
+        self._scratch_pass(cache, 1)
+        for rows in _PROFILE_ROWS:
+            if len(knots) >= 2 and time.perf_counter() - began > _PROFILE_SECONDS:
+                break
+            knots.append((rows, min(self._scratch_pass(cache, rows) for _ in range(2))))
+        return knots
+
+    def _scratch_pass(self, cache: PagedCache, rows: int) -> float:
+        """Seconds of one pass over ``rows`` rows that are forgotten at once."""
+        group = cache.stage(rows)
+        try:
+            ids, all_rows = torch.zeros(rows, dtype=torch.int64), torch.arange(rows)
+            began = time.perf_counter()
+            output = self._model.forward(ids, Rows((group,)), self._store, all_rows, self._taps)
+            self._model.argmax(output.hidden)
+            return time.perf_counter() - began
+        finally:
+            cache.commit(0)
 
     def forward(self, shares: Sequence[Share]) -> TargetPass:
         """Stage and run all shares' rows in one ragged pass.

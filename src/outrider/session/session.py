@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from outrider.caches.paged import PagedCache
 from outrider.drafters.base import DraftState
 from outrider.session.stream import TokenStream
+from outrider.session.worth import Pace
 from outrider.types.output import TokenLogprob
 from outrider.types.sampling import SamplingParams
 from outrider.types.telemetry import Telemetry
@@ -37,6 +38,7 @@ class SpecSession:
         begin_drafting: returns a fresh drafter state; None if it never drafts.
         draft_state: the drafter's state, None if it does not draft.
         paused: it observes but does not draft.
+        pace: chooses its draft lengths; None drafts as many as are asked for.
         draft_end: position from which nothing is drafted any more, None without such a limit.
         telemetry: counters of its rounds.
         logprobs: one entry per emitted token, if asked for.
@@ -64,6 +66,7 @@ class SpecSession:
         self.begin_drafting: Callable[[], DraftState] | None = None
         self.draft_state: DraftState | None = None
         self.paused = False
+        self.pace: Pace | None = None
         self.draft_end: int | None = None
         self.telemetry = Telemetry()
         self.logprobs: list[TokenLogprob] = []

@@ -1,14 +1,15 @@
-"""``python -m outrider.train CONFIG.json [--stop-after SECONDS]``: run a training configuration."""
+"""Runs a training configuration: ``python -m outrider.train CONFIG.json [options]``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from outrider.train.config import load_config
-from outrider.train.run import train
+from outrider.train.run import open_target, train, write_conversations
 
 
 class LineProgress:
@@ -30,12 +31,28 @@ class LineProgress:
 
 
 def main() -> None:
-    """Parse the command line and train."""
+    """Parse the command line, then generate or train."""
     parser = argparse.ArgumentParser(prog="python -m outrider.train", description=__doc__)
     parser.add_argument("config", type=Path)
+    parser.add_argument("--model", help="instead of the configuration's")
+    parser.add_argument("--out", help="folder of the checkpoint, instead of the configuration's")
+    parser.add_argument("--work", help="folder of state and logs, instead of the configuration's")
+    parser.add_argument("--data", help="folder of conversations, instead of the configuration's")
     parser.add_argument("--stop-after", type=float, default=0.0, metavar="SECONDS")
-    arguments = parser.parse_args()
-    report = train(load_config(arguments.config), LineProgress(), arguments.stop_after)
+    parser.add_argument("--generate", type=int, metavar="SEED", help="only write conversations")
+    options = parser.parse_args()
+    named = {key: getattr(options, key) for key in ("model", "out", "work", "data")}
+    config = load_config(options.config)
+    config = replace(config, **{key: value for key, value in named.items() if value})
+    progress = LineProgress()
+    if options.generate is not None:
+        target, frame = open_target(config, progress)
+        generation = replace(config.generate, seed=options.generate)
+        folder = Path(config.data or config.work)
+        path = write_conversations(target, frame, generation, folder, progress)
+        sys.stdout.write(f"{path}\n")
+        return
+    report = train(config, progress, options.stop_after)
     sys.stdout.write(report.to_json())
     sys.stdout.write("\n".join(report.evaluation.lines()) + "\n")
 

@@ -37,7 +37,7 @@ class GenerateConfig:
         min_supervised: rows with fewer answer tokens are dropped.
         prompts: file with one user message a line to answer, instead of invented ones; "" for none.
         seed: keys every draw.
-        key_step: keys are attended in multiples of this; one CUDA graph for each.
+        key_step: without a GPU, keys are attended in multiples of this.
     """
 
     samples: int = 160_000
@@ -124,15 +124,15 @@ class OptimConfig:
     rows: int = 64
     anchors: int = 128
     matrices: Literal["muon", "adamw"] = "muon"
-    matrix_lr: float = 2e-3
+    matrix_lr: float = 4e-3
     lr: float = 2e-3
     beta1: float = 0.9
     beta2: float = 0.95
-    weight_decay: float = 0.01
+    weight_decay: float = 0.05
     warmup: float = 0.04
     floor: float = 0.01
     clip: float = 1.0
-    ce_share: float = 0.5
+    ce_share: float = 0.6
     ce_weight: float = 0.1
     tv_weight: float = 0.9
     confidence_weight: float = 1.0
@@ -154,7 +154,8 @@ class TrainConfig:
         kind: what to train.
         model: path of the target.
         out: folder of the finished checkpoint.
-        work: folder of data, resumable state and logs.
+        work: folder of resumable state and logs.
+        data: folder of conversations, which several runs may share; "" for the work folder.
         device: "cuda", "cpu" or "auto".
         storage: how the checkpoint stores its matrices.
         heldout: rows kept out of training for evaluation.
@@ -167,6 +168,7 @@ class TrainConfig:
     model: str = "smollm2"
     out: str = "drafter"
     work: str = "training"
+    data: str = ""
     device: Literal["auto", "cuda", "cpu"] = "auto"
     storage: Literal["bf16", "q8_0"] = "q8_0"
     heldout: int = 384

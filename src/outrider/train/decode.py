@@ -1,7 +1,7 @@
 """Decoding many conversations in lock-step: every row is at the same position.
 
-All buffers are static, so that a step can be captured into a CUDA graph. A graph's shapes are
-fixed, so keys are attended in buckets: one graph for each number of keys, a multiple of a step.
+All buffers are static, so that a step can be captured into a CUDA graph. Elsewhere keys are attended
+in buckets, the first so many positions with a mask.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LockstepDecoder:
     def step(self, ids: Tensor, keys: int) -> Tensor:
         """Feed one token of every row, int64 [B], at ``position``; float32 logits [B, V].
 
-        ``keys`` bounds the positions attended and must exceed ``position``.
+        ``keys`` bounds the positions attended and must exceed ``position``; a GPU needs no bound.
         """
         target = self.target
         x = F.embedding(ids, target.embedding)[:, None]
@@ -64,25 +64,30 @@ class LockstepDecoder:
         )
         for index, weights in enumerate(target.layers):
             q, k, v = self._project(x, weights, target.shape, angles)
-            mask = self._mask(keys, target.config.windows[index])
-            mixed = self._attend(index, q, (k, v), mask)
+            mixed = self._attend(index, q, (k, v), keys)
             x = self._finish(x, mixed, weights, target.shape.eps)
         final = rms_norm(x[:, 0], target.norm, target.config.rms_eps)
         return logits32(final, target.head)
 
-    def _attend(self, layer: int, q: Tensor, new: tuple[Tensor, Tensor], mask: Tensor) -> Tensor:
+    def _attend(self, layer: int, q: Tensor, new: tuple[Tensor, Tensor], keys: int) -> Tensor:
         """Write one key and value [B, g, 1, d] and attend q [B, h, 1, d]; [B, 1, h d].
 
         Query heads that share a key head become query rows of one head, so keys are read once.
         """
-        rows, keys = len(q), mask.shape[-1]
+        rows, window = len(q), self.target.config.windows[layer]
         cached = (self._keys[layer], self._values[layer])
         for cache, value in zip(cached, new, strict=True):
             cache.index_copy_(2, self.position, value)
         shape = self.target.shape
         grouped = q.reshape(rows, shape.kv_heads, -1, shape.head_dim)
-        k, v = (cache[:, :, :keys] for cache in cached)
-        mixed = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask)
+        if q.is_cuda:
+            from outrider.train.decode_attention import attend_cached
+
+            mixed = attend_cached(grouped, *cached, self.position, window)
+        else:
+            k, v = (cache[:, :, :keys] for cache in cached)
+            mask = self._mask(keys, window)
+            mixed = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask)
         return mixed.reshape(rows, 1, -1)
 
     def _mask(self, keys: int, window: int | None) -> Tensor:

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Final, Literal
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.rotary import RotaryConfig
+from outrider.kernels.weights import RawWeight
 from outrider.train.conversations import save_atomically
 from outrider.train.loop import Network
 from outrider.train.mtp import MtpHead
 
 Storage = Literal["bf16", "q8_0"]
+#: Tensors of a network by name.
+Weights = dict[str, Tensor]
 BLOCK: Final = 32
 
 
@@ -50,6 +54,19 @@ def export_checkpoint(network: Network, d2t: Tensor, folder: Path, storage: Stor
     fields["dtype"] = "bfloat16" if storage == "bf16" else "float32"
     save_atomically(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def stored_weights(folder: Path, network: Network) -> Weights:
+    """Read a checkpoint's weights back, as float32, under the names of ``network``."""
+    prefix = "mtp." if isinstance(network, MtpHead) else ""
+    tensors = load_file(folder / "model.safetensors")
+    weights: Weights = {}
+    for name, parameter in network.state_dict().items():
+        data = tensors[prefix + name]
+        if data.dtype == torch.uint8:
+            data = RawWeight(name, tuple(parameter.shape), "Q8_0", data).float()
+        weights[name] = data.to(parameter.device, torch.float32)
+    return weights
 
 
 def _stored(name: str, weight: Tensor, storage: Storage) -> Tensor:

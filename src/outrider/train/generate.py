@@ -147,6 +147,8 @@ class ConversationWriter:
 
     def _buckets(self) -> list[int]:
         step, length = self.config.key_step, self.config.length
+        if self.device.type == "cuda":
+            return [length]
         return [min(keys, length) for keys in range(step, length + step, step)]
 
     def write(self, start: Tensor, category: Tensor) -> Conversations:
@@ -157,9 +159,9 @@ class ConversationWriter:
             category: uint8 [B], recorded with the rows.
         """
         greedy = self._reset(start)
-        step = self.config.key_step
+        buckets = self._buckets()
         for position in range(self.config.length - 1):
-            self._step(min((position // step + 1) * step, self.config.length))
+            self._step(next(keys for keys in buckets if keys > position))
             if (position + 1) % LOOP_STEP == 0:
                 self._cut_loops(position + 1)
         looping = ever_looping(self.tokens, self.supervised)

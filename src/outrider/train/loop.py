@@ -98,7 +98,8 @@ class Objective:
     def __call__(self, batch: Batch, mixed: bool) -> Tensor:
         """Cross-entropy alone, or mixed with total variation and the confidence loss."""
         c, network, head = self._config, self._network, self._head
-        states = self._target.states(batch.ids, self.taps)
+        tapped_only = not mixed and bool(self.taps)
+        states = self._target.states(batch.ids, self.taps, tapped_only=tapped_only)
         labels = labels_of(batch, self.drafts)
         hidden = network.rows(states, batch.ids, batch.anchors, head.embedding)
         logits = network.logits(hidden, labels.previous, head.weight).flatten(0, 2)

@@ -11,12 +11,12 @@ from torch import nn
 
 from outrider.loaders.open import open_model
 from outrider.train.config import GenerateConfig, TrainConfig
-from outrider.train.conversations import Conversations, load_conversations
+from outrider.train.conversations import Conversations, concatenate, load_conversations
 from outrider.train.evaluate import Evaluation, evaluate
-from outrider.train.export import export_checkpoint
+from outrider.train.export import Weights, export_checkpoint, stored_weights
 from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts
 from outrider.train.generate import generate
-from outrider.train.loop import History, Network, Trainer, taps_of
+from outrider.train.loop import History, Trainer, taps_of
 from outrider.train.network import TrimmedHead, trimmed_head
 from outrider.train.plot import plot_history
 from outrider.train.shapes import coverage, draft_vocabulary, new_network
@@ -26,6 +26,8 @@ from outrider.types.progress import Progress, silent
 
 #: Held-out rows of the evaluations during training; the final one uses all.
 QUICK_ROWS = 96
+#: Longest rows for which dense masks were measured to be faster than tiles.
+DENSE_LENGTH = 640
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Report:
         parameters: trained parameters.
         steps, seconds: length of the training, resumed runs included.
         evaluation: acceptance on held-out rows.
+        stored: the same with the weights as the checkpoint stores them.
         out: folder of the checkpoint.
     """
 
@@ -51,11 +54,17 @@ class Report:
     steps: int
     seconds: float
     evaluation: Evaluation
+    stored: Evaluation
     out: Path
 
     def to_json(self) -> str:
         """As JSON text."""
-        values = {**self.__dict__, "out": str(self.out), "evaluation": self.evaluation.to_dict()}
+        values = {
+            **self.__dict__,
+            "out": str(self.out),
+            "evaluation": self.evaluation.to_dict(),
+            "stored": self.stored.to_dict(),
+        }
         return json.dumps(values, indent=2) + "\n"
 
 
@@ -73,18 +82,24 @@ def train(config: TrainConfig, progress: Progress = silent, stop_after: float = 
         ModelError: the target cannot be loaded.
         DrafterError: the configuration does not fit the target.
     """
-    device = pick_device(config.device)
     work = Path(config.work)
     work.mkdir(parents=True, exist_ok=True)
     (work / "config.json").write_text(config.to_json())
+    target, frame = open_target(config, progress)
+    rows = conversations(target, frame, config, progress)
+    return fit(target, rows, config, progress, stop_after)
+
+
+def open_target(config: TrainConfig, progress: Progress = silent) -> tuple[TorchTarget, Frame]:
+    """Load the target, and find the frame of its chats."""
+    device = pick_device(config.device)
     with open_model(config.model, progress) as checkpoint:
         frame = frame_of(checkpoint.tokenizer(), checkpoint.config.eos_ids)
         if config.generate.prompts:
             frame = with_prompts(frame, Path(config.generate.prompts), checkpoint.tokenizer())
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         target = TorchTarget(checkpoint.config, checkpoint.tensor, device, dtype, progress)
-    rows = conversations(target, frame, config.generate, work, progress)
-    return fit(target, rows, config, progress, stop_after)
+    return target, frame
 
 
 def fit(
@@ -121,7 +136,8 @@ def fit(
         parameters=sum(p.numel() for p in network.parameters()),
         steps=trainer.history.step,
         seconds=trainer.history.seconds,
-        evaluation=judge.full(network),
+        evaluation=judge.full(network.state_dict()),
+        stored=judge.full(stored_weights(Path(config.out), network)),
         out=Path(config.out),
     )
     write_report(report, trainer.history, work, config)
@@ -138,18 +154,30 @@ def write_report(report: Report, history: History, work: Path, config: TrainConf
 def conversations(
     target: TorchTarget,
     frame: Frame,
-    config: GenerateConfig,
-    work: Path,
+    config: TrainConfig,
     progress: Progress = silent,
 ) -> Conversations:
-    """Load the work folder's conversations, or write them."""
-    path = work / "conversations.safetensors"
-    if path.exists():
-        return load_conversations(path)
+    """Load all conversations of the data folder, or write them if there are none."""
+    folder = Path(config.data or config.work)
+    paths = sorted(folder.glob("conversations-*.safetensors"))
+    if not paths:
+        paths = [write_conversations(target, frame, config.generate, folder, progress)]
+    return concatenate([load_conversations(path) for path in paths])
+
+
+def write_conversations(
+    target: TorchTarget,
+    frame: Frame,
+    config: GenerateConfig,
+    folder: Path,
+    progress: Progress = silent,
+) -> Path:
+    """Let the target write conversations into a folder; the file is named by the seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"conversations-{config.seed}.safetensors"
     fast = target.device.type == "cuda"
-    rows = generate(target, frame, config, progress, fast=fast)
-    rows.save(path)
-    return rows
+    generate(target, frame, config, progress, fast=fast).save(path)
+    return path
 
 
 class Judge:
@@ -167,16 +195,16 @@ class Judge:
     def quick(self, network: nn.Module) -> Evaluation:
         """Acceptance on some of the rows."""
         count = min(QUICK_ROWS, len(self._rows))
-        return self._judge(network, self._rows.select(torch.arange(count)))
+        return self._judge(network.state_dict(), self._rows.select(torch.arange(count)))
 
-    def full(self, network: nn.Module) -> Evaluation:
-        """Acceptance on all rows."""
-        return self._judge(network, self._rows)
+    def full(self, weights: Weights) -> Evaluation:
+        """Acceptance on all rows with a network's weights."""
+        return self._judge(weights, self._rows)
 
-    def _judge(self, network: nn.Module, rows: Conversations) -> Evaluation:
-        twin = self._twin
-        twin.load_state_dict(network.state_dict())
-        return evaluate(twin, self._target, self._head, rows, taps_of(twin), CATEGORIES, self._batch)
+    def _judge(self, weights: Weights, rows: Conversations) -> Evaluation:
+        twin, target = self._twin, self._target
+        twin.load_state_dict(weights)
+        return evaluate(twin, target, self._head, rows, taps_of(twin), CATEGORIES, self._batch)
 
 
 def pick_device(name: str) -> torch.device:
@@ -190,5 +218,6 @@ def attention_of(config: TrainConfig, device: torch.device) -> str:
     """How block rows attend: tiles need a GPU and the compiler."""
     wanted = config.optim.attention
     if wanted == "auto":
-        return "flex" if device.type == "cuda" and config.optim.compile else "dense"
+        long = config.generate.length > DENSE_LENGTH
+        return "flex" if device.type == "cuda" and config.optim.compile and long else "dense"
     return wanted

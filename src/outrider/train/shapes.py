@@ -75,7 +75,7 @@ def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
         max_position=target.max_position,
         num_target_layers=target.num_layers,
         depth=shape.block,
-        qk_norm=target.qk_norm,
+        qk_norm=target.qk_norm or not shape.warm_layers,
     )
 
 

@@ -193,12 +193,18 @@ class TorchTarget:
         return Angles(self._angles.cos[:positions], self._angles.sin[:positions])
 
     @torch.no_grad()
-    def states(self, ids: Tensor, taps: Sequence[int]) -> TargetStates:
-        """Run whole conversations, int64 [B, S], causally from position 0."""
+    def states(
+        self, ids: Tensor, taps: Sequence[int], *, tapped_only: bool = False
+    ) -> TargetStates:
+        """Run whole conversations, int64 [B, S], causally from position 0.
+
+        ``tapped_only`` stops after the last tap; ``hidden`` is then that layer's and means nothing.
+        """
         x = F.embedding(ids, self.embedding)
         angles = self.angles(ids.shape[1])
         tapped = {-1: x} if -1 in taps else {}
-        for index, weights in enumerate(self.layers):
+        count = max(taps, default=-1) + 1 if tapped_only else len(self.layers)
+        for index, weights in enumerate(self.layers[:count]):
             mask = _window_mask(ids.shape[1], self.config.windows[index], self.device)
             x = self._forward(x, weights, self.shape, angles, mask)
             if index in taps:

@@ -1,0 +1,212 @@
+"""The first phase of a round: ask the drafter, keep what is sound and worth a row each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import mul
+from typing import Final
+
+import torch
+
+from outrider.drafters.base import CommittedRows, Drafter, DrafterFault, DraftState, Proposal
+from outrider.session.session import SpecSession
+from outrider.session.share import Share, Work
+from outrider.session.worth import Worth
+from outrider.types.telemetry import Telemetry
+
+_log = logging.getLogger("outrider")
+
+#: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported.
+USELESS_AFTER: Final = 2000
+USELESS_SHARE: Final = 0.01
+
+_Ask = Callable[
+    [Sequence[DraftState], Sequence[int], Sequence[int]], Sequence[Proposal | DrafterFault]
+]
+
+
+class Drafting:
+    """Everything between a drafter and the rounds. Whatever a drafter does, decoding goes on.
+
+    A fault leaves its session plain for the round; it is counted in the session's telemetry, and
+    the first one is logged.
+    """
+
+    def __init__(
+        self, drafter: Drafter | None, vocab_size: int, threshold: float, worth: Worth | None
+    ) -> None:
+        """Bind a drafter.
+
+        Args:
+            drafter: None decodes plainly.
+            vocab_size: token ids at or above it are faults.
+            threshold: a draft is cut before its first token with a confidence below this.
+            worth: prices by which drafts are cut; None keeps them whole.
+        """
+        self._drafter = drafter
+        self._vocab_size = vocab_size
+        self._threshold = threshold
+        self._worth = worth
+        self._tally = Telemetry()
+        self._fault_reported = False
+        self._useless_reported = False
+
+    # -- propose ---------------------------------------------------------------------------------
+
+    def draft(self, plan: Sequence[Work]) -> list[Share]:
+        """Return every session's share, with a draft where one is sound and worth it."""
+        shares = [Share.of(work) for work in plan]
+        if self._drafter is None:
+            return shares
+        full: list[Share] = []
+        brief: list[Share] = []
+        for share in shares:
+            if share.work.draft_length > 0:
+                (full if self._wants(share) else brief).append(share)
+        for asked, ask in ((full, self._drafter.propose), (brief, self._drafter.glance)):
+            for share, proposal in zip(asked, _answers(ask, asked), strict=True):
+                share.draft = self._cut(share, self._checked(share, proposal))
+        return shares
+
+    def _wants(self, share: Share) -> bool:
+        """Whether a full draft is expected to pay in this session."""
+        pace = share.work.session.pace
+        return (
+            pace is None or self._worth is None or pace.wants(share.work.draft_length, self._worth)
+        )
+
+    def _checked(self, share: Share, proposal: Proposal | DrafterFault) -> Proposal:
+        """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
+        if isinstance(proposal, DrafterFault):
+            return self._fault(share.work.session, proposal)
+        try:
+            reason = self._defect(proposal)
+        except Exception as fault:  # noqa: BLE001 - a malformed proposal is a fault like any other
+            reason = repr(fault)
+        if reason:
+            return self._fault(share.work.session, DrafterFault(reason))
+        return _first(proposal, share.work.draft_length)
+
+    def _defect(self, proposal: Proposal) -> str | None:
+        """Why a proposal cannot be used, or None."""
+        for token in proposal.tokens:
+            if not 0 <= token < self._vocab_size:
+                return f"token {token} is outside the vocabulary of {self._vocab_size}"
+        if proposal.confidences and len(proposal.confidences) != len(proposal.tokens):
+            return f"{len(proposal.confidences)} confidences for {len(proposal.tokens)} tokens"
+        q = proposal.probabilities
+        if q is not None:
+            if tuple(q.shape) != (len(proposal.tokens), self._vocab_size):
+                return f"probabilities have shape {tuple(q.shape)}"
+            if not bool(torch.isfinite(q).all()) or bool((q < 0).any()):
+                return "probabilities are not finite"
+            drawn = q[torch.arange(len(proposal.tokens)), torch.tensor(proposal.tokens).long()]
+            if not bool((drawn > 0).all()):
+                return "a token has no probability of its own"
+        return None
+
+    def _cut(self, share: Share, proposal: Proposal) -> Proposal:
+        """Keep the tokens that are confident enough, and worth the rows they cost.
+
+        Both rules look at a token's confidence given the tokens before it, never at the target's
+        verdict, so even rejection sampling stays lossless.
+        """
+        low = (i for i, c in enumerate(proposal.confidences) if c < self._threshold)
+        keep = next(low, len(proposal.tokens))
+        pace = share.work.session.pace
+        if pace is not None and self._worth is not None and keep:
+            sure = accumulate(proposal.confidences[:keep], mul)
+            chances = list(sure) if proposal.confidences else pace.acceptance.reach(keep)
+            keep = pace.keep(chances, self._worth)
+        return _first(proposal, keep)
+
+    def _fault(self, session: SpecSession, fault: DrafterFault) -> Proposal:
+        session.telemetry.faults += 1
+        if not self._fault_reported:
+            self._fault_reported = True
+            _log.warning("drafter fault, decoding plainly for the round: %s", fault)
+        return Proposal()
+
+    # -- learn -----------------------------------------------------------------------------------
+
+    def record(self, session: SpecSession, drafted: int, accepted: int) -> None:
+        """Note one verdict; say once if drafting does not help, which nothing else would show."""
+        session.telemetry.record(drafted, accepted)
+        if session.pace is not None:
+            session.pace.record(drafted, accepted)
+        self._tally.drafted += drafted
+        self._tally.accepted += accepted
+        judged, kept = self._tally.drafted, self._tally.accepted
+        if not self._useless_reported and judged >= USELESS_AFTER and kept < judged * USELESS_SHARE:
+            self._useless_reported = True
+            _log.warning(
+                "the target accepted %d of %d drafted tokens: the drafter may not belong to this "
+                "model or this kind of text",
+                kept,
+                judged,
+            )
+
+    def observe(self, entries: Sequence[tuple[SpecSession, DraftState, CommittedRows]]) -> None:
+        """Feed newly committed rows. A session whose state does not follow loses it."""
+        if self._drafter is None or not entries:
+            return
+        fault: Exception | None = None
+        try:
+            self._drafter.observe(
+                [state for _, state, _ in entries], [rows for *_, rows in entries]
+            )
+        except Exception as caught:  # noqa: BLE001 - whatever a drafter does, decoding goes on
+            fault = caught
+        for session, state, rows in entries:
+            if fault is not None and state.length == rows.start:
+                self._observe_alone(self._drafter, state, rows)
+            if state.length != session.stream.committed:
+                self._fault(session, DrafterFault(f"it did not observe committed rows: {fault!r}"))
+                session.drop_drafter()
+
+    @staticmethod
+    def _observe_alone(drafter: Drafter, state: DraftState, rows: CommittedRows) -> None:
+        """Retry one session after a batch failed, so that its neighbours' fault is not its own."""
+        try:
+            drafter.observe([state], [rows])
+        except Exception as fault:  # noqa: BLE001 - reported by the caller through the length
+            _log.debug("observing alone failed: %r", fault)
+
+
+def _answers(ask: _Ask, asked: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
+    """One answer per share.
+
+    If the batch fails, each is asked alone: one bad neighbour must not cost the others.
+    """
+    if not asked:
+        return []
+    states = [_state(share) for share in asked]
+    tips = [share.work.session.stream.tip for share in asked]
+    lengths = [share.work.draft_length for share in asked]
+    try:
+        proposals = ask(states, tips, lengths)
+    except Exception as fault:  # noqa: BLE001 - whatever a drafter does, decoding goes on
+        if len(asked) > 1:
+            return [_answers(ask, [share])[0] for share in asked]
+        return [DrafterFault(repr(fault))]
+    if len(proposals) != len(asked):
+        return [DrafterFault(f"{len(proposals)} answers for {len(asked)}")] * len(asked)
+    return proposals
+
+
+def _state(share: Share) -> DraftState:
+    state = share.work.session.draft_state
+    assert state is not None, "a session without a drafter was asked to draft"
+    return state
+
+
+def _first(proposal: Proposal, count: int) -> Proposal:
+    """The first ``count`` tokens of a proposal, with what belongs to them."""
+    q = proposal.probabilities
+    return Proposal(
+        [int(token) for token in proposal.tokens[:count]],
+        None if q is None else q[:count],
+        proposal.confidences[:count],
+    )

@@ -1,0 +1,119 @@
+"""Hybrid drafting: copies where a match is long, predictions elsewhere, both always up to date."""
+
+from __future__ import annotations
+
+import pytest
+from drafter_toys import (
+    draft,
+    load,
+    make_target,
+    mtp_config,
+    mtp_tensors,
+    same,
+    taps_of,
+    zlab_config,
+)
+
+from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
+from outrider.drafters.hybrid import HybridDrafter
+from outrider.drafters.ngram import NgramDrafter, NgramOptions
+
+REPEATING = [11, 12, 13, 14, 15, 16, 17, 18] * 3
+FRESH = [(7 * i * i + 3 * i) % 113 for i in range(24)]
+
+
+@pytest.fixture(scope="module")
+def target():
+    return make_target()
+
+
+@pytest.fixture(params=["dflash", "mtp"])
+def learned(request, tmp_path, target):
+    if request.param == "mtp":
+        return load(tmp_path, target, mtp_config(), mtp_tensors(mtp_config()))
+    return load(tmp_path, target, zlab_config())
+
+
+def observe(drafter, state, tokens):
+    taps = taps_of(drafter.learned, len(tokens), start=state.length)
+    drafter.observe([state], [CommittedRows(tokens, state.length, taps)])
+
+
+def make(learned, **options):
+    return HybridDrafter(NgramDrafter(NgramOptions(longest=8)), learned, **options)
+
+
+def test_copies_long_matches_and_predicts_the_rest(learned):
+    drafter = make(learned)
+    assert (drafter.name, drafter.taps) == (f"ngram+{learned.name}", learned.taps)
+    states = [drafter.begin(DraftSampling()) for _ in range(3)]
+    for state, tokens in zip(states, (REPEATING, FRESH, REPEATING), strict=True):
+        observe(drafter, state, tokens)
+    answers = drafter.propose(states, [11, 5, 99], [3, 3, 3])
+    assert answers[0].tokens == [12, 13, 14]
+    for place, tip in ((1, 5), (2, 99)):
+        assert same(answers[place], draft(learned, states[place].learned, tip, 3))
+    drafter.audit(states)
+
+
+def test_both_observe_everything(learned):
+    """Either can take over at any round, after a rollback or in a fork."""
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, FRESH)
+    observe(drafter, state, REPEATING)
+    twin = state.fork()
+    state.truncate(len(FRESH))
+    assert state.length == state.ngram.length == state.learned.length == len(FRESH)
+    assert draft(drafter, twin, 11, 2).tokens == [12, 13]
+    assert isinstance(draft(drafter, state, 11, 2), Proposal)
+    drafter.audit([state, twin])
+    state.ngram.truncate(3)
+    with pytest.raises(AssertionError, match="out of step"):
+        drafter.audit([state, twin])
+    state.release()
+    twin.release()
+    assert learned.pool.num_used == 0
+
+
+def test_tails_carry_both(learned):
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, FRESH + REPEATING)
+    tail = drafter.export_tail(state, 40)
+    assert tail.nbytes == tail.ngram.nbytes + tail.learned.nbytes
+    restored = drafter.restore(tail, DraftSampling())
+    state.truncate(40)
+    for tip in (11, 5):
+        assert same(draft(drafter, restored, tip, 3), draft(drafter, state, tip, 3))
+    assert drafter.restore(tail.ngram, DraftSampling()) is None
+    assert drafter.export_tail(state, 41) is None
+    drafter.audit([state, restored])
+
+
+def test_refused_half_returns_the_other(tmp_path, target):
+    learned = load(tmp_path, target, zlab_config(), pages=2)
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, FRESH + REPEATING)
+    tail = drafter.export_tail(state, 48)
+    assert drafter.restore(tail, DraftSampling()) is None
+    assert learned.pool.num_free == 0
+    state.release()
+    assert learned.pool.num_used == 0
+
+
+def test_faults_of_the_learned_drafter_pass_through(learned):
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, REPEATING)
+    assert isinstance(drafter.propose([state], [10_000], [3])[0], DrafterFault)
+
+
+def test_copies_beyond_the_learned_drafters_limit(tmp_path, target):
+    config = {**zlab_config(), "max_position_embeddings": 30}
+    drafter = make(load(tmp_path, target, config), long_match=9)
+    assert drafter.max_position is None
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, REPEATING + REPEATING)
+    assert draft(drafter, state, 11, 3).tokens == [12, 13, 14]

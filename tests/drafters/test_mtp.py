@@ -1,0 +1,238 @@
+"""Multi-token prediction against a float64 oracle that recomputes everything from scratch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from drafter_toys import (
+    HEADS,
+    KV,
+    LAYERS,
+    D,
+    V,
+    begin,
+    draft,
+    feed,
+    load,
+    make_target,
+    mtp_config,
+    mtp_tensors,
+    same,
+    taps_of,
+    tokens_of,
+)
+
+from outrider.drafters.base import CommittedRows, DraftSampling, Proposal
+from outrider.drafters.mtp import HiddenStates
+from outrider.kernels.philox import STREAM_DRAFT
+
+
+@pytest.fixture(scope="module")
+def target():
+    return make_target()
+
+
+def make(path, target, **options):
+    config = mtp_config(draft_depth=4, **options)
+    return load(path, target, config, mtp_tensors(config)), config
+
+
+class Oracle:
+    """The head in float64: no cache, every slot computed anew at every step."""
+
+    def __init__(self, target, config, tensors):
+        self.t = {name.removeprefix("mtp."): tensor.double() for name, tensor in tensors.items()}
+        self.offset = 1.0 if config.get("zero_centered_norms") else 0.0
+        self.normed = config.get("target_state", "normed") == "normed"
+        self.window = config.get("sliding_window", 10**9)
+        self.embedding = target.embed(torch.arange(V)).double()
+        self.target_norm = target.norm.double()
+
+    def norm(self, x, weight, eps=1e-6):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+    def own_norm(self, x, name):
+        name = f"{name}.weight"
+        return self.norm(x, self.t[name] + self.offset) if name in self.t else x
+
+    def linear(self, x, name):
+        return x @ self.t[f"layers.0.{name}.weight"].T
+
+    def rotate(self, x, positions):
+        frequencies = 10000.0 ** (-torch.arange(0, D, 2).double() / D)
+        angles = (positions[:, None].double() * frequencies)[:, None]
+        a, b = x.chunk(2, -1)
+        return torch.cat(
+            [a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], -1
+        )
+
+    def run(self, tokens, hidden, positions):
+        """Outputs of all slots: token p beside the hidden state before it."""
+        x = (
+            torch.cat(
+                [
+                    self.own_norm(self.embedding[tokens], "pre_fc_norm_embedding"),
+                    self.own_norm(hidden, "pre_fc_norm_hidden"),
+                ],
+                -1,
+            )
+            @ self.t["fc.weight"].T
+        )
+        n = self.own_norm(x, "layers.0.input_layernorm")
+        q, k, v = (
+            self.linear(n, f"self_attn.{name}_proj").reshape(len(n), -1, D) for name in "qkv"
+        )
+        q = self.rotate(self.own_norm(q, "layers.0.self_attn.q_norm"), positions)
+        k = self.rotate(self.own_norm(k, "layers.0.self_attn.k_norm"), positions)
+        k, v = k.repeat_interleave(HEADS // KV, 1), v.repeat_interleave(HEADS // KV, 1)
+        distance = positions[:, None] - positions[None]
+        seen = (distance >= 0) & (distance < self.window)
+        scores = torch.einsum("nhd,mhd->hnm", q, k) * D**-0.5
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        mixed = torch.einsum("hnm,mhd->nhd", weights, v).flatten(1)
+        x = x + self.linear(mixed, "self_attn.o_proj")
+        n = self.own_norm(x, "layers.0.post_attention_layernorm")
+        gate, up = self.linear(n, "mlp.gate_proj"), self.linear(n, "mlp.up_proj")
+        return self.own_norm(
+            x + self.linear(torch.nn.functional.silu(gate) * up, "mlp.down_proj"), "norm"
+        )
+
+    def chain(self, tokens, taps, tip, depth, threshold=0.0):
+        """Greedy drafts after the committed tokens and ``tip``, with their probabilities."""
+        states = taps.double()
+        if self.normed:
+            states = self.norm(states, self.target_norm, 1e-5)
+        fed, hidden = [*tokens[1:], tip], list(states)
+        drafts, confidences = [], []
+        for _ in range(depth):
+            positions = torch.arange(1, len(fed) + 1)
+            out = self.run(torch.tensor(fed), torch.stack(hidden), positions)[-1]
+            probabilities = (self.embedding @ out).softmax(-1)
+            if probabilities.max() < threshold:
+                break
+            drafts.append(int(probabilities.argmax()))
+            confidences.append(float(probabilities.max()))
+            fed.append(drafts[-1])
+            hidden.append(out)
+        return drafts, confidences
+
+
+OPTIONS = {
+    "plain": {},
+    "residual": {"target_state": "residual"},
+    "zero-centred": {"zero_centered_norms": True},
+    "sliding": {"sliding_window": 6, "use_sliding_window": True},
+    "no head norms": {"qk_norm": False},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("count", [2, 9, 45])
+def test_chain_equals_the_oracle(tmp_path, target, options, count):
+    """Also after rounds that refresh accepted slots from the target's true states."""
+    drafter, config = make(tmp_path, target, **OPTIONS[options])
+    oracle = Oracle(target, config, mtp_tensors(config))
+    state = begin(drafter, count)
+    for _ in range(3):
+        proposal = draft(drafter, state)
+        drafts, confidences = oracle.chain(
+            tokens_of(state.length), taps_of(drafter, state.length), 5, 4
+        )
+        assert proposal.tokens == drafts
+        assert proposal.confidences == pytest.approx(confidences, rel=1e-4)
+        feed(drafter, state, 3)
+
+
+def test_confidence_ends_the_chain(tmp_path, target):
+    plain, config = make(tmp_path / "plain", target)
+    oracle = Oracle(target, config, mtp_tensors(config))
+    whole = [draft(plain, begin(plain, 20 + n)).confidences for n in range(6)]
+    threshold = sorted(c for each in whole for c in each)[12] + 1e-5
+    cutting, _ = make(tmp_path / "cut", target, confidence_threshold=threshold)
+    lengths = set()
+    for n in range(6):
+        tokens, _ = oracle.chain(tokens_of(20 + n), taps_of(cutting, 20 + n), 5, 4, threshold)
+        assert draft(cutting, begin(cutting, 20 + n)).tokens == tokens
+        lengths.add(len(tokens))
+    assert len(lengths) > 1
+
+
+def test_batch_equals_alone(tmp_path, target):
+    drafter, _ = make(tmp_path, target, confidence_threshold=0.02)
+    samplings = [DraftSampling(), DraftSampling(0.7, 3, STREAM_DRAFT), DraftSampling()]
+    states = [begin(drafter, 4 + 40 * i, i, s) for i, s in enumerate(samplings)]
+    answers = drafter.propose(states, [1, 2, 3], [4, 3, 1])
+    for state, tip, length, answer in zip(states, [1, 2, 3], [4, 3, 1], answers, strict=True):
+        assert same(answer, draft(drafter, state, tip, length))
+    assert answers[1].probabilities.shape == (len(answers[1].tokens), V)
+    drafter.audit(states)
+
+
+def test_trimmed_vocabulary(tmp_path, target):
+    ids = torch.arange(5, 65)
+    config = mtp_config(draft_vocab_size=60)
+    tensors = {**mtp_tensors(config), "d2t": torch.full((60,), 5)}
+    drafter = load(tmp_path, target, config, tensors)
+    assert drafter.head.ids.tolist() == ids.tolist()
+    proposal = draft(drafter, begin(drafter, 20))
+    assert set(proposal.tokens) <= set(ids.tolist())
+    assert len(proposal.tokens) == 3
+
+
+def test_a_single_token_is_not_yet_a_pair(tmp_path, target):
+    """The first slot has no predecessor, yet the first target state starts the chain."""
+    drafter, config = make(tmp_path, target)
+    state = begin(drafter, 1)
+    assert (state.length, drafter.pool.num_used) == (1, 0)
+    oracle = Oracle(target, config, mtp_tensors(config))
+    assert draft(drafter, state).tokens == oracle.chain([0], taps_of(drafter, 1), 5, 4)[0]
+    empty = drafter.begin(DraftSampling())
+    assert draft(drafter, empty) == Proposal()
+
+
+def test_reads_the_last_layer(tmp_path, target):
+    drafter, _ = make(tmp_path, target)
+    assert drafter.taps == (LAYERS - 1,)
+
+
+class TestPlantedFaults:
+    """Slots paired with the wrong state, or a stale state kept, must show against the oracle."""
+
+    def chain(self, tmp_path, target, taps):
+        drafter, config = make(tmp_path, target)
+        state = drafter.begin(DraftSampling())
+        drafter.observe([state], [CommittedRows(tokens_of(30), 0, taps(drafter))])
+        oracle = Oracle(target, config, mtp_tensors(config))
+        return draft(drafter, state), oracle.chain(tokens_of(30), taps_of(drafter, 30), 5, 4)
+
+    def test_sound(self, tmp_path, target):
+        found, (tokens, _) = self.chain(tmp_path, target, lambda d: taps_of(d, 30))
+        assert found.tokens == tokens
+
+    def test_states_shifted_by_one(self, tmp_path, target):
+        found, (_, confidences) = self.chain(tmp_path, target, lambda d: taps_of(d, 30).roll(1, 0))
+        assert found.confidences != pytest.approx(confidences, rel=1e-2)
+
+    def test_raw_state_in_place_of_the_normed_one(self, tmp_path, target):
+        drafter, config = make(tmp_path, target, target_state="residual")
+        oracle = Oracle(target, {**config, "target_state": "normed"}, mtp_tensors(config))
+        found = draft(drafter, begin(drafter, 30))
+        _, confidences = oracle.chain(tokens_of(30), taps_of(drafter, 30), 5, 4)
+        assert found.confidences != pytest.approx(confidences, rel=1e-2)
+
+
+def test_hidden_states_are_kept_by_position():
+    states = HiddenStates()
+    states.append(4, torch.arange(6.0).reshape(3, 2))
+    states.append(7, torch.full((2, 2), 9.0))
+    assert states.at(3) is None
+    assert states.at(5).tolist() == [2.0, 3.0]
+    assert states.at(8).tolist() == [9.0, 9.0]
+    assert states.at(9) is None
+    twin = states.copy()
+    states.truncate(6)
+    assert states.at(6) is None
+    assert states.at(5).tolist() == [2.0, 3.0]
+    assert twin.at(6).tolist() == [4.0, 5.0]
+    states.truncate(0)
+    assert states.at(4) is None
