@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors
 
 from outrider.loaders.checkpoint import tensor_shapes
+from outrider.loaders.hf_config import read_config
 from outrider.loaders.huggingface import HuggingFaceCheckpoint
 from outrider.types.errors import ModelError, OutriderError, RequestError
 
@@ -83,6 +84,28 @@ def test_what_transformers_wrote_comes_back(
     biases = sum(state[name].numel() for name in state if name.endswith("bias"))
     norms = sum(state[name].numel() for name in state if "q_norm" in name or "k_norm" in name)
     assert checkpoint.nbytes == (ours.num_parameters + biases + norms) * dtype.itemsize
+
+
+def test_window_layers_are_counted_from_max_window_layers(tmp_path: Path) -> None:
+    from transformers import Qwen2Config
+
+    for start in range(4):
+        spelled = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": start}
+        theirs = Qwen2Config(**TINY, **spelled)
+        folder = tmp_path / str(start)
+        theirs.save_pretrained(folder)
+        values = json.loads((folder / "config.json").read_text())
+        assert values.pop("layer_types") == theirs.layer_types
+        (folder / "config.json").write_text(json.dumps(values))
+        wanted = [8 if kind == "sliding_attention" else None for kind in theirs.layer_types]
+        assert list(read_config(folder).windows) == wanted
+
+
+def test_a_missing_mistral_window_has_the_default_and_null_has_none(tmp_path: Path) -> None:
+    mistral = {**LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"]}
+    for extra, wanted in (({}, 4096), ({"sliding_window": None}, None), ({"sliding_window": 7}, 7)):
+        (tmp_path / "config.json").write_text(json.dumps({**mistral, **extra}))
+        assert read_config(tmp_path).windows == (wanted, wanted)
 
 
 def tiny(path: Path, without: tuple[str, ...] = (), **changes: object) -> Path:

@@ -59,6 +59,14 @@ def test_characters_are_never_broken(kind: str, text: str) -> None:
     assert joined == expected
 
 
+@pytest.mark.parametrize("kind", ["byte-level", "byte-fallback"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_plain_text_comes_back(kind: str, text: str) -> None:
+    tokenizer = wrap(KINDS[kind]())
+    ids = tokenizer.encode(text, add_special=False)
+    assert "".join(pieces(tokenizer, ids, False)) == text
+
+
 def test_text_is_released_as_soon_as_it_is_certain() -> None:
     tokenizer = wrap(byte_level())
     ids = tokenizer.encode("a🤗b", add_special=False)

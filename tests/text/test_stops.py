@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from outrider.text.stops import StopStrings
 
-ALPHABET = st.sampled_from("ab\n🤗")
-STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=5), max_size=4).map(tuple)
+# Two letters make strings that overlap with themselves and with each other.
+ALPHABET = st.sampled_from("aab🤗")
+STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=6), max_size=3).map(tuple)
 
 
 def expected(text: str, stops: tuple[str, ...], include: bool) -> tuple[str, str | None]:
@@ -75,6 +76,12 @@ def test_nothing_follows_a_hit() -> None:
     assert matcher.push("D two END") == ("END", "END")
     assert matcher.push("three") == ("", "END")
     assert matcher.flush() == ""
+
+
+def test_a_string_that_overlaps_itself_is_found() -> None:
+    assert run(list("aaab"), ("aab",), False) == ("a", "aab")
+    assert run(list("ababac!"), ("abac",), True) == ("ababac", "abac")
+    assert run(list("aabaabaaac"), ("aabaaac",), False) == ("aab", "aabaaac")
 
 
 def test_the_string_that_ends_first_wins_and_the_longest_of_those() -> None:

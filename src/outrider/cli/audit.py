@@ -15,12 +15,15 @@ from outrider.types.sampling import SamplingParams
 Effort = Literal["quick", "normal", "thorough"]
 
 #: Tokens per request.
-LENGTHS: Final[dict[Effort, int]] = {"quick": 12, "normal": 24, "thorough": 96}
+LENGTHS: Final[dict[Effort, int]] = {"quick": 12, "normal": 32, "thorough": 96}
+#: Most tokens of a prompt and its answer, so that small machines can seat all requests at once.
+CONTEXT: Final = 512
 #: Prompt tokens fed per round; the first splits every prompt, the last none.
 CHUNKS: Final = (7, 33, 512)
 MAX_DRAFT_LENGTH: Final = 15
+USUAL_DRAFT_LENGTH: Final = 7
 #: Requests per case of a single draft length.
-SAMPLE: Final[dict[Effort, int]] = {"quick": 1, "normal": 2, "thorough": 10}
+SAMPLE: Final[dict[Effort, int]] = {"quick": 1, "normal": 3, "thorough": 10}
 #: Name of the audit's own drafter.
 REPLAY: Final = "replay"
 
@@ -49,7 +52,7 @@ class Case:
     Attributes:
         name: unique, the drafter's name first.
         drafter: which drafter runs.
-        draft_length: tokens to draft per round; None takes the drafter's own.
+        draft_length: tokens to draft per round; None lets the engine choose.
         chunk: prompt tokens fed per round.
         gap: rounds between one arrival and the next; 0 serves requests one after another.
         probes: indices of the requests it serves.
@@ -139,9 +142,11 @@ def plain_cases(count: int) -> list[Case]:
 def drafted_cases(drafter: str, max_draft: int, count: int, effort: Effort) -> list[Case]:
     """Cases of one drafter: alone, batched, and every draft length up to ``max_draft``."""
     everyone = tuple(range(count))
+    usual = min(USUAL_DRAFT_LENGTH, max_draft)
     cases = [
-        Case(f"{drafter}, alone", drafter, None, CHUNKS[-1], 0, everyone),
-        Case(f"{drafter}, batched", drafter, None, CHUNKS[1], 2, everyone),
+        Case(f"{drafter}, alone", drafter, usual, CHUNKS[-1], 0, everyone),
+        Case(f"{drafter}, batched", drafter, usual, CHUNKS[1], 2, everyone),
+        Case(f"{drafter}, batched, length by worth", drafter, None, CHUNKS[0], 1, everyone),
     ]
     size = min(SAMPLE[effort], count)
     for length in range(1, min(MAX_DRAFT_LENGTH, max_draft) + 1):

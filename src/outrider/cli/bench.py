@@ -116,12 +116,10 @@ class Bench:
     of the machine's speed reaches all of them alike.
     """
 
-    def __init__(self, llm: LLM, drafters: Sequence[str], seats: int) -> None:
+    def __init__(self, llm: LLM, drafters: Sequence[str]) -> None:
         self._llm = llm
         self._drafters = drafters
-        self._engines = {
-            name: llm.variant(drafter=name, max_num_seqs=seats).engine for name in drafters
-        }
+        self._engines = {name: llm.variant(drafter=name).engine for name in drafters}
         self.tallies: dict[Key, Tally] = {}
 
     def warm_up(self) -> None:
@@ -316,7 +314,7 @@ def bench(
     grouped = limit_prompts(read_prompts(prompts) if prompts else builtin_prompts(), limit)
     levels = list(dict.fromkeys(concurrency or [1]))
     drafters = list(dict.fromkeys([PLAIN, *(drafter or ["auto"])]))
-    measured = Bench(target.load(PLAIN), drafters, max(levels))
+    measured = Bench(target.load(PLAIN, max_num_seqs=max(levels)), drafters)
     with progress_bars() as progress:
         measured.warm_up()
         measured.run(grouped, levels, params, progress)

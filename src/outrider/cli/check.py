@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.cli.audit import (
+    CONTEXT,
     LENGTHS,
     MAX_DRAFT_LENGTH,
     REPLAY,
@@ -141,6 +143,9 @@ class Audit:
         engine = Engine(self._target, self._drafters.get(case.drafter), config)
         result = CaseResult(case)
         outputs = serve(engine, [self._request(self._probes[i]) for i in case.probes], case.gap)
+        # An engine and its parts refer to each other; freed now, its pages serve the next one.
+        del engine
+        gc.collect()
         for index, output in zip(case.probes, outputs, strict=True):
             result.speculation.add(output.metrics.speculation)
             fault = difference(output.outputs[0], self._plain[index].outputs[0])
@@ -213,7 +218,8 @@ def check(
     knows the answers and errs at planted places, so that every acceptance length occurs.
     """
     requests = probes(LENGTHS[effort])
-    config = EngineConfig(max_model_len=target.max_model_len)
+    length = min(target.max_model_len or CONTEXT, CONTEXT)
+    config = EngineConfig(max_model_len=length, max_num_seqs=len(requests))
     with progress_bars() as progress:
         loaded = target.load_target(progress)
         drafters = _make_drafters(drafter or ["auto"], loaded, config, progress)

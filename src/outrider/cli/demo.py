@@ -64,7 +64,7 @@ def demo(
     """Answer twice, plain and drafted; compare the bytes and the speed. Exit 1 if bytes differ."""
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
     started = time.perf_counter()
-    plain_llm = target.load("none")
+    plain_llm = target.load("none", max_num_seqs=1)
     write(
         f"Loaded {target.model} in {time.perf_counter() - started:.1f} s, "
         f"kernels: {plain_llm.kernels_name}\n\n{prompt}\n"

@@ -9,13 +9,13 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
 from outrider.cli.console import progress_bars
-from outrider.config.engine import Verification
+from outrider.config.engine import EngineOptions, Verification
 from outrider.types.errors import RequestError
 from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams
@@ -82,17 +82,11 @@ class TargetOptions:
         table = select(self.device, self.threads, self.kernels)
         return load_target(self.model, table, self.max_model_len, progress)
 
-    def load(
-        self,
-        drafter: str,
-        *,
-        draft_length: int | None = None,
-        confidence_threshold: float = 0.0,
-        verification: Verification = "coupled",
-    ) -> LLM:
+    def load(self, drafter: str, **engine: Unpack[EngineOptions]) -> LLM:
         """Load the model with a drafter, behind progress bars."""
         from outrider.llm.llm import LLM
 
+        engine["max_model_len"] = self.max_model_len
         with progress_bars() as progress:
             return LLM(
                 self.model,
@@ -100,11 +94,8 @@ class TargetOptions:
                 device=self.device,
                 threads=self.threads,
                 kernels=self.kernels,
-                max_model_len=self.max_model_len,
                 progress=progress,
-                draft_length=draft_length,
-                confidence_threshold=confidence_threshold,
-                verification=verification,
+                **engine,
             )
 
 
@@ -125,7 +116,7 @@ class DraftOptions:
         _option(
             "--draft-length",
             least=0,
-            help="Tokens to draft per round; omitted: the drafter's own.",
+            help="Tokens to draft per round; omitted: the engine chooses.",
         ),
     ] = None
     confidence_threshold: Annotated[
@@ -144,9 +135,10 @@ class DraftOptions:
     ] = "coupled"
 
     def load(self, target: TargetOptions) -> LLM:
-        """Load the model with this drafter."""
+        """Load the model with this drafter, to serve one request at a time."""
         return target.load(
             self.drafter,
+            max_num_seqs=1,
             draft_length=self.draft_length,
             confidence_threshold=self.confidence_threshold,
             verification=self.verification,

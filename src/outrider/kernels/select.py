@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
+from outrider.types.errors import ModelError
+
+#: Code paths that ``path`` may name; all but the last are the native kernels'.
+PATHS: Final = ("avx512vnni", "avx2", "portable", "reference")
+
+_LOG: Final = logging.getLogger("outrider")
 
 
 def select(device: str = "auto", threads: int | None = None, path: str | None = None) -> Kernels:
-    """Return the fastest implementation this machine can run."""
-    return ReferenceKernels()
+    """Return the fastest implementation this machine can run.
+
+    Args:
+        device: "auto" or "cpu".
+        threads: threads of the native kernels; None takes a core each.
+        path: pins a code path, a member of PATHS; bits may differ between paths.
+
+    Raises:
+        ModelError: the device or the path is unknown, or this machine cannot run the path.
+    """
+    if device not in ("auto", "cpu"):
+        raise ModelError(f"device must be auto or cpu, not {device}")
+    if path is not None and path not in PATHS:
+        raise ModelError(f"kernel path must be one of {', '.join(PATHS)}, not {path}")
+    if path == "reference":
+        return ReferenceKernels()
+    try:
+        from outrider.kernels.cpu import CpuKernels
+    except ImportError:
+        if path is not None:
+            raise ModelError(f"kernel path {path} needs the native kernels: {_REMEDY}") from None
+        _LOG.warning("the native kernels are missing, so the slow reference runs: %s", _REMEDY)
+        return ReferenceKernels()
+    try:
+        return CpuKernels(threads, path)
+    except ValueError as error:
+        raise ModelError(str(error)) from None
+
+
+_REMEDY: Final = "install a C++20 compiler, then `pip install --force-reinstall --no-deps .`"

@@ -11,6 +11,7 @@ from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.loaders.fields import Fields
 from outrider.loaders.gguf_reader import GgufFile
+from outrider.text.gguf_tokenizer import CONTROL
 from outrider.types.errors import ModelError
 
 ARCHITECTURES: Final = ("llama", "qwen2", "qwen3")
@@ -50,7 +51,6 @@ END_MARKERS: Final = (
     "<end_of_turn>",
 )
 END_FIELDS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
-CONTROL: Final = 3
 
 
 def metadata_fields(file: GgufFile) -> Fields:

@@ -33,7 +33,7 @@ def open_model(spec: str, progress: Progress = silent) -> Checkpoint:
     if spec == SMOLLM2:
         return GgufCheckpoint(smollm2_path())
     path = Path(spec).expanduser()
-    if path.is_dir():
+    if spec and path.is_dir():
         return HuggingFaceCheckpoint(path)
     if path.is_file():
         return _open_file(path)

@@ -68,7 +68,7 @@ class TargetPass(PassOutput):
 
 #: Row counts of a profile, and seconds after which it goes on with what it has.
 _PROFILE_ROWS: Final = (1, 2, 4, 8, 16)
-_PROFILE_SECONDS: Final = 0.5
+_PROFILE_SECONDS: Final = 0.4
 
 
 class Runner:
@@ -99,7 +99,7 @@ class Runner:
         for rows in _PROFILE_ROWS:
             if len(knots) >= 2 and time.perf_counter() - began > _PROFILE_SECONDS:
                 break
-            knots.append((rows, min(self._scratch_pass(cache, rows) for _ in range(2))))
+            knots.append((rows, min(self._scratch_pass(cache, rows) for _ in range(3))))
         return knots
 
     def _scratch_pass(self, cache: PagedCache, rows: int) -> float:

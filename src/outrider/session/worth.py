@@ -19,8 +19,10 @@ _MEMORY: Final = 40.0
 #: Plain rounds after which one short draft is tried, to notice that the text has changed.
 _PROBE_FIRST: Final = 8
 _PROBE_LAST: Final = 128
-#: Estimated gain below which drafting is not worth its risk.
+#: Estimated gain below which a full draft is not worth its risk.
 _MARGIN: Final = 1.02
+#: Share of plain speed that a drafted token may risk: what it meets with is how estimates learn.
+_TOLERANCE: Final = 0.98
 
 
 class CostCurve:
@@ -177,8 +179,12 @@ class Worth:
         return best
 
     def cut(self, chances: Sequence[float]) -> int:
-        """As ``length``, for tokens that are already drafted: their cost is sunk."""
-        best, best_rate, tokens = 0, self.seats / self.curve.seconds(self.seats), 1.0
+        """As ``length``, for tokens that are already drafted: their cost is sunk.
+
+        A little is risked on tokens that may not pay, since only judged tokens teach anything.
+        """
+        plain = self.seats / self.curve.seconds(self.seats)
+        best, best_rate, tokens = 0, plain * _TOLERANCE, 1.0
         for position, chance in enumerate(chances):
             tokens += chance
             rate = self.seats * tokens / self.curve.seconds(self.seats * (position + 2))
