@@ -33,7 +33,9 @@ SPECULATION = {
 
 
 def test_json_is_one_object_of_the_documented_shape(process: Any, tiny: str) -> None:
-    ended = process("generate", PROMPT, "--model", tiny, "--json", *GREEDY)
+    ended = process(
+        "generate", PROMPT, "--model", tiny, "--kernels", "reference", "--json", *GREEDY
+    )
     assert ended.status == 0
     assert ended.err == ""
     found: Any = ended.json()
@@ -62,9 +64,7 @@ def test_a_drafter_changes_no_token(
 def test_streamed_text_is_the_text(outrider: Any, tiny: str) -> None:
     arguments = ("generate", PROMPT, "--model", tiny, *SAMPLED)
     whole = outrider(*arguments, "--json").json()["text"]
-    streamed = outrider(*arguments)
-    assert streamed.out == whole + "\n"
-    assert streamed.err == ""
+    assert outrider(*arguments).out == whole + "\n"
 
 
 def test_an_omitted_seed_is_reported_and_repeats(outrider: Any, tiny: str) -> None:

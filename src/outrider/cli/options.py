@@ -46,7 +46,7 @@ KernelsName = Annotated[
     str | None,
     _option(
         "--kernels",
-        help="Operator implementation; omitted: the fastest that runs here.",
+        help="avx512vnni, avx2, portable or reference; omitted: the fastest that runs here.",
     ),
 ]
 Threads = Annotated[

@@ -127,7 +127,7 @@ class Engine:
     ) -> SpecSession:
         params = request.params
         seed = seed_of(params, index)
-        limits = StreamLimits(frozenset(self._target.config.eos_ids), self._max_len)
+        limits = StreamLimits(self._target.eos_ids, self._max_len)
         stream = TokenStream(prompt, params, self._target.tokenizer, limits)
         chooser = make_chooser(
             params, seed, stream.end_ids, self._gumbel, self._config.verification
