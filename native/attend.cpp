@@ -71,7 +71,7 @@ void Engine::write_block_row(const HeadLayout& layout, int kv_heads, int group, 
 void Engine::reserve_lanes(const HeadLayout& layout, const AttentionPlan& plan) {
   const size_t values = static_cast<size_t>(MAX_QUERIES) * layout.width;
   for (std::unique_ptr<Lane>& lane : lanes_) {
-    lane->queries.as<int32_t>(2 * static_cast<size_t>(layout.quads) * MAX_QUERIES);
+    lane->queries.as<int8_t>(2 * static_cast<size_t>(4 * layout.quads) * MAX_QUERIES);
     lane->mixed.as<float>(values);
     lane->values.as<float>(values);
   }
@@ -87,8 +87,8 @@ void Engine::load_task(Lane& lane, const Attention& a, const Task& task, Queries
   for (int r = 0; r < task.rows; r++)
     for (int h = 0; h < task.heads; h++)
       q[r * task.heads + h] = a.q + (first + r) * a.q_ld + (task.head + h) * layout.head_dim;
-  queries.high = lane.queries.as<int32_t>(0);
-  queries.low = queries.high + layout.quads * MAX_QUERIES;
+  queries.high = lane.queries.as<int8_t>(0);
+  queries.low = queries.high + 4 * layout.quads * MAX_QUERIES;
   path_.load_queries(layout, q, task.rows * task.heads, queries);
 }
 

@@ -1,13 +1,12 @@
 // Attention over spans of cached keys in 8 bits.
 //
-// A span is computed by itself: its peak, its total weight and its weighted values. Keys that a row
-// does not see weigh exactly 0, and adding 0 times an integer leaves an accumulator's bits alone
-// (it can never be -0, because a nonzero weight times a nonzero integer does not underflow), so the
-// other rows of a tile, whose keys are visited too, cannot be noticed.
+// A span is computed by itself: its peak, its total weight and its weighted values. Scores are exact
+// dots of 16-bit queries and 8-bit keys; weights become 16-bit integers relative to the row's largest
+// in the span, so weighted values are exact dots too. A row sees the other rows of its tile, whose
+// keys are visited with it, only as weights of exactly 0.
 #pragma once
 
-constexpr int KEY_TILES = SPAN / 16;
-constexpr int SCORE_ROWS = 6;
+constexpr int STRIP_QUERIES = 6;  // queries that share a load of keys or values
 
 void write(const HeadLayout& h, uint8_t* head, int slot, const float* k, const float* v) {
   const int d = h.head_dim;
@@ -18,7 +17,7 @@ void write(const HeadLayout& h, uint8_t* head, int slot, const float* k, const f
   }
   const Scale ks = scale_for(max_lanes(key_peak), 127.0f), vs = scale_for(max_lanes(value_peak), 127.0f);
   uint8_t* keys = head + (slot / 16) * h.quads * 64 + slot % 16 * 4;
-  int8_t* values = reinterpret_cast<int8_t*>(head + h.values + slot * h.width);
+  int8_t* values = reinterpret_cast<int8_t*>(head + h.values + slot / 4 * h.width * 4 + slot % 4);
   for (int c = 0; c < d; c += 16) {
     alignas(16) int8_t q[16];
     to_int8(q, to_int(mul(load_part(k + c, d - c), splat(ks.inverse))));
@@ -28,7 +27,8 @@ void write(const HeadLayout& h, uint8_t* head, int slot, const float* k, const f
       four ^= 0x80808080u;
       __builtin_memcpy(keys + (c / 4 + i) * 64, &four, 4);
     }
-    to_int8(values + c, to_int(mul(load_part(v + c, d - c), splat(vs.inverse))));
+    to_int8(q, to_int(mul(load_part(v + c, d - c), splat(vs.inverse))));
+    for (int i = 0; i < 16; i++) values[(c + i) * 4] = q[i];
   }
   reinterpret_cast<float*>(head + h.key_scales)[slot] = ks.d;
   reinterpret_cast<float*>(head + h.value_scales)[slot] = vs.d;
@@ -51,10 +51,9 @@ void load_queries(const HeadLayout& h, const float* const* q, int count, Queries
       to_int8(high, top);
       to_int8(low, sub(whole, shift_left7(top)));
       total = add(total, whole);
-      for (int j = 0; j < 4 && c / 4 + j < h.quads; j++) {
-        __builtin_memcpy(out.high + (c / 4 + j) * MAX_QUERIES + i, high + 4 * j, 4);
-        __builtin_memcpy(out.low + (c / 4 + j) * MAX_QUERIES + i, low + 4 * j, 4);
-      }
+      const int bytes = 4 * h.quads - c < 16 ? 4 * h.quads - c : 16;
+      __builtin_memcpy(out.high + i * 4 * h.quads + c, high, bytes);
+      __builtin_memcpy(out.low + i * 4 * h.quads + c, low, bytes);
     }
     const uint32_t sum = static_cast<uint32_t>(sum_lanes(total));
     out.scale[i] = s.d * norm;
@@ -62,136 +61,169 @@ void load_queries(const HeadLayout& h, const float* const* q, int count, Queries
   }
 }
 
-using Scores = float[MAX_QUERIES][SPAN];
+struct alignas(64) SpanScratch {
+  float scores[MAX_QUERIES][SPAN];
+  uint8_t high[MAX_QUERIES][SPAN];  // weights in 16 bits: 256 high + low
+  uint8_t low[MAX_QUERIES][SPAN];
+  float scale[MAX_QUERIES];         // of the 16-bit weights
+};
 
-// Scores of Q queries from `from` on against 16 keys.
+// Exact dots of 16 keys with a query, scaled.
+inline void put_scores(I high, I low, F key_scales, const Queries& q, int i, float* scores) {
+  const F dot = to_float(add(shift_left7(high), low));
+  store(scores, mul(mul(dot, key_scales), splat(q.scale[i])));
+}
+
 template <int Q>
-inline void score_tile(const HeadLayout& h, const Queries& q, int from, const uint8_t* keys,
-                       const float* key_scales, Scores scores, int at) {
+void score_tile(const HeadLayout& h, const Queries& q, int from, const uint8_t* keys,
+                const float* key_scales, SpanScratch& s, int at) {
   I high[Q], low[Q];
   for (int i = 0; i < Q; i++) {
     high[i] = splat(0);
     low[i] = splat(BIASED ? q.sum[from + i] : 0);
   }
-  const int32_t* a = q.high + from;
-  const int32_t* b = q.low + from;
-  for (int c = 0; c < h.quads; c++, a += MAX_QUERIES, b += MAX_QUERIES) {
+  const int32_t* a = reinterpret_cast<const int32_t*>(q.high) + from * h.quads;
+  const int32_t* b = reinterpret_cast<const int32_t*>(q.low) + from * h.quads;
+  for (int c = 0; c < h.quads; c++) {
     const W k = load_bytes(keys + 64 * c);
     for (int i = 0; i < Q; i++) {
-      high[i] = dot8(high[i], k, a[i]);
-      low[i] = dot8(low[i], k, b[i]);
+      high[i] = dot8(high[i], k, a[i * h.quads + c]);
+      low[i] = dot8(low[i], k, b[i * h.quads + c]);
     }
   }
-  const F scale = load(key_scales);
-  for (int i = 0; i < Q; i++) {
-    const F dot = to_float(add(shift_left7(high[i]), low[i]));
-    store(scores[from + i] + at, mul(mul(dot, scale), splat(q.scale[from + i])));
-  }
+  for (int i = 0; i < Q; i++) put_scores(high[i], low[i], load(key_scales), q, from + i, s.scores[from + i] + at);
 }
 
-inline void score_rows(const HeadLayout& h, const Queries& q, int from, int count, const uint8_t* keys,
-                       const float* scales, Scores s, int at) {
-  switch (count) {
-    case 1: return score_tile<1>(h, q, from, keys, scales, s, at);
-    case 2: return score_tile<2>(h, q, from, keys, scales, s, at);
-    case 3: return score_tile<3>(h, q, from, keys, scales, s, at);
-    case 4: return score_tile<4>(h, q, from, keys, scales, s, at);
-    case 5: return score_tile<5>(h, q, from, keys, scales, s, at);
-    default: return score_tile<6>(h, q, from, keys, scales, s, at);
-  }
-}
-
-// Turn the scores of one query into weights times value scales over tiles [t0, t1); keys outside
+// Turn the scores of one query over tiles [t0, t1) into 16-bit weights; keys outside
 // low .. high - 1 get weight 0.
-inline Partial weigh(float* s, int t0, int t1, int low, int high, const SpanKeys& keys,
-                     size_t value_scales) {
-  const F hidden = splat(-__builtin_inff());
+inline Partial weigh(SpanScratch& scratch, int i, int t0, int t1, int low, int high,
+                     const SpanKeys& keys, size_t value_scales) {
+  float* s = scratch.scores[i];
+  const F hidden = splat(-__builtin_inff()), none = splat(0.0f);
   F top = hidden;
   for (int t = t0; t < t1; t++)
     top = larger(pick(between(low - 16 * t, high - 16 * t), load(s + 16 * t), hidden), top);
   const float peak = max_lanes(top);
-  F total = splat(0.0f);
+  F total = none;
+  I most = splat(0);
   for (int t = t0; t < t1; t++) {
     const M seen = between(low - 16 * t, high - 16 * t);
-    const F w = pick(seen, exp16(sub(load(s + 16 * t), splat(peak))), splat(0.0f));
+    const F w = pick(seen, exp16(sub(load(s + 16 * t), splat(peak))), none);
     total = add(total, w);
     const uint8_t* page = keys.pages[t / 2] + value_scales;
-    const F scale = load(reinterpret_cast<const float*>(page) + t % 2 * 16);
-    store(s + 16 * t, pick(seen, mul(w, scale), splat(0.0f)));
+    const F scaled = mul(w, load(reinterpret_cast<const float*>(page) + t % 2 * 16));
+    const F kept = pick(seen, scaled, none);
+    most = larger(most, bits(kept));  // none is negative, so integer order is float order
+    store(s + 16 * t, kept);
   }
+  const Scale scale = scale_for(max_lanes(most), 65535.0f);
+  for (int t = t0; t < t1; t++) {
+    const I w = to_int(mul(load(s + 16 * t), splat(scale.inverse)));
+    split_bytes(w, scratch.high[i] + 16 * t, scratch.low[i] + 16 * t);
+  }
+  scratch.scale[i] = scale.d;
   return {peak, sum_lanes(total)};
 }
 
-// Weighted values of Q queries in C chunks of 16 dimensions, keys in order.
+inline void put_mixed(I high, I low, const SpanScratch& s, int i, float* mixed) {
+  store(mixed, mul(to_float(add(shift_left8(high), low)), splat(s.scale[i])));
+}
+
+// Weighted values of Q queries in C chunks of 16 dimensions, over quads of keys [k0, k1).
 template <int Q, int C>
-inline void mix(const HeadLayout& h, const SpanKeys& keys, const Scores w, int from, int low, int high,
+inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int k0, int k1,
                 int dim, float* mixed) {
-  F acc[Q][C];
+  I high[Q][C], low[Q][C];
   for (int i = 0; i < Q; i++)
-    for (int c = 0; c < C; c++) acc[i][c] = splat(0.0f);
-  for (int key = low; key < high;) {
-    const int end = high < (key / PAGE_TOKENS + 1) * PAGE_TOKENS ? high : (key / PAGE_TOKENS + 1) * PAGE_TOKENS;
-    const uint8_t* page = keys.pages[key / PAGE_TOKENS] + h.values + dim;
-    for (; key < end; key++) {
-      const int8_t* v = reinterpret_cast<const int8_t*>(page + key % PAGE_TOKENS * h.width);
-#pragma GCC unroll 4
-      for (int c = 0; c < C; c++) {
-        const F value = from_int8(v + 16 * c);
-#pragma GCC unroll 6
-        for (int i = 0; i < Q; i++) acc[i][c] = fma(value, splat(w[from + i][key]), acc[i][c]);
+    for (int c = 0; c < C; c++) high[i][c] = low[i][c] = splat(0);
+  for (int k = k0; k < k1; k++) {
+    const uint8_t* v = keys.pages[k / 8] + h.values + (k % 8 * h.width + dim) * 4;
+    for (int c = 0; c < C; c++) {
+      const W value = load_bytes(v + 64 * c);
+      for (int i = 0; i < Q; i++) {
+        int32_t a, b;
+        __builtin_memcpy(&a, s.high[from + i] + 4 * k, 4);
+        __builtin_memcpy(&b, s.low[from + i] + 4 * k, 4);
+        high[i][c] = dot_signed(high[i][c], a, value);
+        low[i][c] = dot_signed(low[i][c], b, value);
       }
     }
   }
   for (int i = 0; i < Q; i++)
-    for (int c = 0; c < C; c++) store(mixed + (from + i) * h.width + dim + 16 * c, acc[i][c]);
+    for (int c = 0; c < C; c++)
+      put_mixed(high[i][c], low[i][c], s, from + i, mixed + (from + i) * h.width + dim + 16 * c);
 }
 
 template <int Q>
-inline void mix_rows(const HeadLayout& h, const SpanKeys& keys, const Scores w, int from, int low,
-                     int high, float* mixed) {
+void mix_rows(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int k0, int k1,
+              float* mixed) {
   constexpr int C = Q <= 3 ? 4 : 2;
   int dim = 0;
-  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, w, from, low, high, dim, mixed);
-  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, w, from, low, high, dim, mixed);
+  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, k0, k1, dim, mixed);
+  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, k0, k1, dim, mixed);
 }
 
-inline void mix_some(const HeadLayout& h, const SpanKeys& keys, const Scores w, int from, int count,
-                     int low, int high, float* mixed) {
-  switch (count) {
-    case 1: return mix_rows<1>(h, keys, w, from, low, high, mixed);
-    case 2: return mix_rows<2>(h, keys, w, from, low, high, mixed);
-    case 3: return mix_rows<3>(h, keys, w, from, low, high, mixed);
-    case 4: return mix_rows<4>(h, keys, w, from, low, high, mixed);
-    case 5: return mix_rows<5>(h, keys, w, from, low, high, mixed);
-    default: return mix_rows<6>(h, keys, w, from, low, high, mixed);
+using ScoreFn = void (*)(const HeadLayout&, const Queries&, int, const uint8_t*, const float*,
+                         SpanScratch&, int);
+using MixFn = void (*)(const HeadLayout&, const SpanKeys&, const SpanScratch&, int, int, int, float*);
+constexpr ScoreFn SCORES[STRIP_QUERIES] = {score_tile<1>, score_tile<2>, score_tile<3>,
+                                           score_tile<4>, score_tile<5>, score_tile<6>};
+constexpr MixFn MIXES[STRIP_QUERIES] = {mix_rows<1>, mix_rows<2>, mix_rows<3>,
+                                        mix_rows<4>, mix_rows<5>, mix_rows<6>};
+
+inline void score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
+                       SpanScratch& s) {
+  for (int t = t0; t < t1; t++) {
+    const uint8_t* page = keys.pages[t / 2];
+    const float* scales = reinterpret_cast<const float*>(page + h.key_scales) + t % 2 * 16;
+    for (int i = 0; i < q.count; i += STRIP_QUERIES) {
+      const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
+      SCORES[count - 1](h, q, i, page + t % 2 * h.quads * 64, scales, s, 16 * t);
+    }
   }
 }
+
+inline void mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
+                     const SpanScratch& s, float* mixed) {
+  for (int i = 0; i < q.count; i += STRIP_QUERIES) {
+    const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
+    MIXES[count - 1](h, keys, s, i, 4 * t0, 4 * t1, mixed);
+  }
+}
+
+#ifdef OUTRIDER_WIDE_ROWS
+#include "wide_attention.h"
+#endif
 
 // Query i sees keys low[i] .. high[i] - 1 of the span.
 void attend(const HeadLayout& h, const Queries& q, const SpanKeys& keys, const int* low,
             const int* high, Partial* part, float* mixed) {
-  alignas(64) Scores scores;
+  SpanScratch scratch;
   int from = keys.count, upto = 0;
   for (int i = 0; i < q.count; i++) {
     if (low[i] >= high[i]) continue;
     from = low[i] < from ? low[i] : from;
     upto = high[i] > upto ? high[i] : upto;
   }
-  if (from > upto) from = upto;
-  for (int t = from / 16; t < (upto + 15) / 16; t++) {
-    const uint8_t* page = keys.pages[t / 2];
-    const float* scales = reinterpret_cast<const float*>(page + h.key_scales) + t % 2 * 16;
-    for (int i = 0; i < q.count; i += SCORE_ROWS) {
-      const int count = q.count - i < SCORE_ROWS ? q.count - i : SCORE_ROWS;
-      score_rows(h, q, i, count, page + t % 2 * h.quads * 64, scales, scores, 16 * t);
-    }
+  if (from >= upto) from = upto = 0;
+  int t0 = from / 16, t1 = (upto + 15) / 16;
+#ifdef OUTRIDER_WIDE_ROWS
+  const bool wide = wide_ready();
+  if (wide) {
+    t0 = t0 / 2 * 2;  // whole pages: 32 keys fill a tile of weights
+    t1 = (t1 + 1) / 2 * 2;
+    wide_score_span(h, q, keys, t0, t1, scratch);
   }
+#else
+  constexpr bool wide = false;
+#endif
+  if (!wide) score_span(h, q, keys, t0, t1, scratch);
   for (int i = 0; i < q.count; i++)
-    part[i] = weigh(scores[i], from / 16, (upto + 15) / 16, low[i], high[i], keys, h.value_scales);
-  for (int i = 0; i < q.count; i += SCORE_ROWS) {
-    const int count = q.count - i < SCORE_ROWS ? q.count - i : SCORE_ROWS;
-    mix_some(h, keys, scores, i, count, from, upto, mixed);
-  }
+    part[i] = weigh(scratch, i, t0, t1, low[i], high[i], keys, h.value_scales);
+#ifdef OUTRIDER_WIDE_ROWS
+  if (wide) return wide_mix_span(h, q, keys, t0, t1, scratch, mixed);
+#endif
+  mix_span(h, q, keys, t0, t1, scratch, mixed);
 }
 
 void merge(const HeadLayout& h, Partial& into, float* mixed, const Partial& part, const float* values) {

@@ -1,6 +1,7 @@
 // The operators over whole batches of rows, on every thread of a pool.
 #pragma once
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <vector>
@@ -11,7 +12,7 @@
 
 namespace outrider {
 
-// Scratch memory that only grows; contents do not survive growing.
+// Scratch memory that only grows, zero at first; contents do not survive growing.
 class Buffer {
  public:
   Buffer() = default;
@@ -24,9 +25,11 @@ class Buffer {
     const size_t bytes = (count * sizeof(T) + 127) / 64 * 64;
     if (bytes > bytes_) {
       std::free(data_);
+      bytes_ = 0;
       data_ = std::aligned_alloc(64, bytes);
       if (!data_) throw std::bad_alloc();
       bytes_ = bytes;
+      std::memset(data_, 0, bytes);
     }
     return static_cast<T*>(data_);
   }
@@ -113,7 +116,7 @@ struct Attention {
 
 // Scratch of one thread.
 struct Lane {
-  Buffer records, floats, row, queries, mixed, values;
+  Buffer records, floats, row, wide, queries, mixed, values;
 };
 
 class Engine {

@@ -87,7 +87,8 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
   if (pairable(m)) {
     const int pairs = width / BLOCK;
     const int chunk = pairs / (worker.size() * 4);
-    while (worker.take(pairs, chunk < 1 ? 1 : chunk, low, high)) path_.gated(m, low, high, in, n, hidden);
+    float* gates = lanes_[worker.id()]->wide.as<float>(0);
+    while (worker.take(pairs, chunk < 1 ? 1 : chunk, low, high)) path_.gated(m, low, high, in, n, hidden, gates);
     worker.meet();
     product(worker, *layer.down, hidden, n, pass.x, s.hidden, true);
     return;
@@ -145,6 +146,7 @@ void Engine::run(const Stack& stack, float* x, const RowSet& rows, const Store& 
   pass.wide = wide_.as<float>(wide ? n * 2 * width : 1);
   reserve_inputs(rows.count, wide && width > inputs ? width : inputs);
   for (const AttentionPlan& p : pass.plans) reserve_lanes(store.layout, p);
+  for (std::unique_ptr<Lane>& lane : lanes_) lane->wide.as<float>(n * 4 * TILE);
   if (block) reserve_block(store.layout, rows, stack.kv_heads);
 
   // A tap is copied between a layer's last meeting and the next layer's first change of x, which

@@ -94,7 +94,7 @@ struct Pages {
       for (int slot = 0; slot < upto; slot++) {
         for (int c = 0; c < h.quads; c++)
           memset(head + (slot / 16 * h.quads + c) * 64 + slot % 16 * 4, 0x80, 4);
-        memset(head + h.values + static_cast<size_t>(slot) * h.width, 0, h.width);
+        for (int c = 0; c < h.width; c++) head[h.values + (slot / 4 * h.width + c) * 4 + slot % 4] = 0;
       }
       memset(head + h.key_scales, 0, upto * sizeof(float));
       memset(head + h.value_scales, 0, upto * sizeof(float));

@@ -11,7 +11,7 @@ constexpr int SPAN = PAGE_TOKENS * SPAN_PAGES;  // keys of one softmax span, fro
 
 // One head of one page:
 //   keys    [2 tiles of 16 tokens][ceil(d / 4)][16 tokens][4], each biased by 128
-//   values  [32 tokens][width], width = d rounded up to 16
+//   values  [8 quads of tokens][width][4], width = d rounded up to 16
 //   key scales float[32], value scales float[32]
 // Integers cannot be NaN, so a row that was never written can spoil a result through its scale
 // alone; the kernels drop masked lanes after scaling.

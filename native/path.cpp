@@ -4,7 +4,10 @@
 #include "path.h"
 
 #if OUTRIDER_PATH != 0
+#include <cpuid.h>
 #include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 #include <cstring>
 

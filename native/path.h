@@ -28,11 +28,11 @@ struct SpanKeys {
 
 constexpr int MAX_QUERIES = 12;
 
-// Queries that share key heads: quantised to 16 bits as 128 high + low.
+// Queries that share key heads, in 16 bits as 128 high + low: rows [MAX_QUERIES][4 * quads] of int8.
 struct Queries {
   int count;
-  int32_t* high;          // [quads][MAX_QUERIES] four int8
-  int32_t* low;           // the same
+  int8_t* high;
+  int8_t* low;
   float scale[MAX_QUERIES];
   int32_t sum[MAX_QUERIES];  // -128 * sum of the 16-bit integers
 };
@@ -53,8 +53,9 @@ struct Path {
   void (*product)(const Matrix& m, int low, int high, const Acts& acts, int n, float* out,
                   size_t ld, bool add);
   // Products of gate and up for feed-forward columns 32 [low, high), gated, as rows of `out`
-  // (records, floats or both).
-  void (*gated)(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out);
+  // (records, floats or both); `wide` is scratch [n, 64].
+  void (*gated)(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out,
+                float* wide);
   void (*swiglu)(const float* gate, const float* up, int count, float* out);
   void (*rotate)(const float* x, const float* cos, const float* sin, int head_dim, float* out);
   void (*write)(const HeadLayout& layout, uint8_t* head, int slot, const float* k, const float* v);

@@ -46,7 +46,8 @@ void norm(const float* x, const float* weight, float eps, int cols, float* y) {
 }
 
 // Scale of integers up to `limit` for values up to `peak`, and its inverse. Values too small to
-// invert count as zero; NaN and infinity stay in the scale, hence in every result of the row.
+// invert count as zero. NaN and infinity give a NaN scale, hence NaN in every result of the row,
+// whatever the integers are.
 struct Scale {
   float d, inverse;
 };
@@ -54,6 +55,7 @@ inline Scale scale_for(int32_t peak_bits, float limit) {
   float peak;
   __builtin_memcpy(&peak, &peak_bits, 4);
   if (peak <= 1e-30f) return {0.0f, 0.0f};
+  if (!(peak < __builtin_inff())) return {__builtin_nanf(""), 0.0f};
   return {peak / limit, limit / peak};
 }
 

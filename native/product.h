@@ -3,8 +3,8 @@
 // first the dot, then the minimum.
 #pragma once
 
-constexpr int STRIP = 8;  // rows that share one pass over a tile
-using Strip = float[STRIP][TILE];
+constexpr int NARROW = 8;  // rows that share one pass over a packed tile
+using Strip = float[ROW_GROUP][TILE];
 
 template <Kind KIND>
 inline void load_block(const uint8_t* p, W* w) {
@@ -93,7 +93,7 @@ using StripFn = void (*)(const Part&, const uint8_t*, const Acts&, int, Strip);
 #define OUTRIDER_STRIPS(K)                                                                   \
   {strip_of<K, 1>, strip_of<K, 2>, strip_of<K, 3>, strip_of<K, 4>, strip_of<K, 5>, strip_of<K, 6>, \
    strip_of<K, 7>, strip_of<K, 8>}
-constexpr StripFn STRIPS[6][STRIP] = {
+constexpr StripFn STRIPS[6][NARROW] = {
     OUTRIDER_STRIPS(Kind::Q4),  OUTRIDER_STRIPS(Kind::Q4M),  OUTRIDER_STRIPS(Kind::Q8),
     OUTRIDER_STRIPS(Kind::Q8M), OUTRIDER_STRIPS(Kind::BF16), OUTRIDER_STRIPS(Kind::F32)};
 #undef OUTRIDER_STRIPS
@@ -114,25 +114,84 @@ inline Tile tile_at(const Matrix& m, int tile) {
           left < TILE ? left : TILE};
 }
 
-// `count` rows (up to STRIP, within one row group) of one tile, bias included.
-inline void strip_rows(const Matrix& m, const Tile& t, const Acts& acts, int row, int count,
-                       Strip out) {
-  STRIPS[static_cast<int>(t.part.kind)][count - 1](t.part, t.data, acts, row, out);
-  if (!m.bias) return;
-  const F bias = load_part(m.bias + t.col, t.width);
-  for (int i = 0; i < count; i++) store(out[i], add(load(out[i]), bias));
-}
+#if OUTRIDER_PATH == 2 && defined(__AMX_INT8__)
+#define OUTRIDER_WIDE_ROWS
+#include "wide.h"
+#endif
 
-inline int strip_count(int row, int n) { return n - row < STRIP ? n - row : STRIP; }
+// Turns tiles into strips of outputs, for one range of tiles and one set of rows.
+//
+// With AMX a tile is spread to bytes once and strips hold 16 rows, else 8 and straight from the
+// packed tile. Rows past the last are computed from stale records and ignored.
+class Strips {
+ public:
+  Strips(const Matrix& m, const Acts& acts, int n) : m_(m), acts_(acts), n_(n) {
+#ifdef OUTRIDER_WIDE_ROWS
+    wide_ = n >= WIDE_MIN && m.any_quantised && m.cols <= WIDE_COLS && wide_ready();
+    if (wide_) configure_tiles(n < ROW_GROUP ? n : ROW_GROUP);
+#endif
+  }
+  ~Strips() {
+#ifdef OUTRIDER_WIDE_ROWS
+    if (wide_) release_tiles();
+#endif
+  }
+  Strips(const Strips&) = delete;
+
+  void open(const Tile& t) {
+    tile_ = &t;
+    spread_ = false;
+#ifdef OUTRIDER_WIDE_ROWS
+    if (wide_ && quantised(t.part.kind)) {
+      SPREADS[static_cast<int>(t.part.kind)](t.data, m_.cols / BLOCK, bytes_);
+      spread_ = true;
+    }
+#endif
+  }
+
+  // Fill `out` with the outputs, bias included, of the rows from `row` on; returns how many.
+  int next(int row, Strip out) {
+    const int most = spread_ ? ROW_GROUP : NARROW;
+    const int count = n_ - row < most ? n_ - row : most;
+    const int kind = static_cast<int>(tile_->part.kind);
+    if (!spread_) {
+      STRIPS[kind][count - 1](tile_->part, tile_->data, acts_, row, out);
+    } else {
+#ifdef OUTRIDER_WIDE_ROWS
+      const int blocks = m_.cols / BLOCK;
+      const uint8_t* scales = tile_->data + blocks * quant_bytes(tile_->part.kind);
+      WIDES[kind][wide_index(count)](bytes_, scales, record(acts_, row, 0), blocks, out);
+#endif
+    }
+    if (m_.bias) {
+      const F bias = load_part(m_.bias + tile_->col, tile_->width);
+      for (int i = 0; i < count; i++) store(out[i], add(load(out[i]), bias));
+    }
+    return count;
+  }
+
+ private:
+  const Matrix& m_;
+  const Acts& acts_;
+  int n_;
+  const Tile* tile_ = nullptr;
+  bool spread_ = false;
+#ifdef OUTRIDER_WIDE_ROWS
+  bool wide_ = false;
+  static constexpr int WIDE_COLS = 4096;
+  alignas(64) uint8_t bytes_[WIDE_COLS * TILE];
+#endif
+};
 
 void product(const Matrix& m, int low, int high, const Acts& acts, int n, float* out, size_t ld,
              bool accumulate) {
   alignas(64) Strip strip;
+  Strips strips(m, acts, n);
   for (int tile = low; tile < high; tile++) {
     const Tile t = tile_at(m, tile);
-    for (int row = 0; row < n; row += STRIP) {
-      const int count = strip_count(row, n);
-      strip_rows(m, t, acts, row, count, strip);
+    strips.open(t);
+    for (int row = 0, count; row < n; row += count) {
+      count = strips.next(row, strip);
       for (int i = 0; i < count; i++) {
         float* y = out + (row + i) * ld + t.col;
         const F value = load(strip[i]);
@@ -142,25 +201,29 @@ void product(const Matrix& m, int low, int high, const Acts& acts, int n, float*
   }
 }
 
-void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out) {
-  alignas(64) Strip gate[2], up[2];
+// Gate and up columns [32 low, 32 high): four tiles a pair, row group by row group.
+void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out,
+           float* wide) {
+  alignas(64) Strip strip;
   const int half = m.tiles / 2;
+  Strips strips(m, acts, n);
   for (int pair = low; pair < high; pair++) {
-    for (int row = 0; row < n; row += STRIP) {
-      const int count = strip_count(row, n);
-      for (int side = 0; side < 2; side++) {
-        strip_rows(m, tile_at(m, 2 * pair + side), acts, row, count, gate[side]);
-        strip_rows(m, tile_at(m, half + 2 * pair + side), acts, row, count, up[side]);
+    for (int side = 0; side < 4; side++) {
+      const Tile t = tile_at(m, (side < 2 ? 0 : half) + 2 * pair + side % 2);
+      strips.open(t);
+      for (int row = 0, count; row < n; row += count) {
+        count = strips.next(row, strip);
+        for (int i = 0; i < count; i++) store(wide + ((row + i) * 4 + side) * TILE, load(strip[i]));
       }
-      for (int i = 0; i < count; i++) {
-        const F a = silu(load(gate[0][i]), load(up[0][i]));
-        const F b = silu(load(gate[1][i]), load(up[1][i]));
-        if (out.q) quantize_block(a, b, record(out, row + i, pair));
-        if (out.x) {
-          float* y = const_cast<float*>(out.x) + (row + i) * out.ld + pair * BLOCK;
-          store(y, a);
-          store(y + 16, b);
-        }
+    }
+    for (int row = 0; row < n; row++) {
+      const float* y = wide + row * 4 * TILE;
+      const F a = silu(load(y), load(y + 2 * TILE)), b = silu(load(y + TILE), load(y + 3 * TILE));
+      if (out.q) quantize_block(a, b, record(out, row, pair));
+      if (out.x) {
+        float* z = const_cast<float*>(out.x) + row * out.ld + pair * BLOCK;
+        store(z, a);
+        store(z + 16, b);
       }
     }
   }

@@ -80,13 +80,14 @@ inline void offer(Best& best, F value, I id) {
 
 void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Draw* draws, Best* best) {
   alignas(64) Strip strip;
+  Strips strips(m, acts, n);
   for (int tile = low; tile < high; tile++) {
     const Tile t = tile_at(m, tile);
     const M real = between(0, t.width);
     const I id = add(lanes(), splat(t.col));
-    for (int row = 0; row < n; row += STRIP) {
-      const int count = strip_count(row, n);
-      strip_rows(m, t, acts, row, count, strip);
+    strips.open(t);
+    for (int row = 0, count; row < n; row += count) {
+      count = strips.next(row, strip);
       for (int i = 0; i < count; i++) {
         Best& b = best[row + i];
         F value = load(strip[i]);

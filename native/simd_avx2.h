@@ -64,6 +64,7 @@ inline void store_int(int32_t* p, I x) {
   _mm256_storeu_si256(q, x.a);
   _mm256_storeu_si256(q + 1, x.b);
 }
+inline I shift_left8(I x) { return {_mm256_slli_epi32(x.a, 8), _mm256_slli_epi32(x.b, 8)}; }
 inline I shift_right7(I x) { return {_mm256_srai_epi32(x.a, 7), _mm256_srai_epi32(x.b, 7)}; }
 inline I shift_left7(I x) { return {_mm256_slli_epi32(x.a, 7), _mm256_slli_epi32(x.b, 7)}; }
 inline I clear_sign(I x) {
@@ -118,6 +119,14 @@ inline void to_int8(int8_t* p, I x) {
   const __m128i b = _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), b);
 }
+// 16-bit integers as high and low bytes.
+inline void split_bytes(I x, uint8_t* high, uint8_t* low) {
+  const __m256i w = _mm256_permute4x64_epi64(_mm256_packus_epi32(x.a, x.b), 0xd8);
+  const __m256i h = _mm256_srli_epi16(w, 8), l = _mm256_and_si256(w, _mm256_set1_epi16(255));
+  const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(l, h), 0xd8);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm256_castsi256_si128(bytes));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm256_extracti128_si256(bytes, 1));
+}
 inline F even_bf16(const uint16_t* p) {
   const I x = load_int(reinterpret_cast<const int32_t*>(p));
   return floats(I{_mm256_slli_epi32(x.a, 16), _mm256_slli_epi32(x.b, 16)});
@@ -154,6 +163,18 @@ inline __m256i dot8(__m256i acc, __m256i w, __m256i x) {
 inline I dot8(I acc, W w, int32_t x) {
   const __m256i b = _mm256_set1_epi32(x);
   return {dot8(acc.a, w.a, b), dot8(acc.b, w.b, b)};
+}
+// Pairs of an unsigned byte times |w| <= 127 may pass int16, so bytes are widened first.
+inline __m256i dot_signed(__m256i acc, __m256i x, __m256i w) {
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(255)),
+                                         _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(w, 8));
+  return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
+}
+// acc[j] += sum_i x[i] * w[j][i], x unsigned and w signed.
+inline I dot_signed(I acc, int32_t x, W w) {
+  const __m256i b = _mm256_set1_epi32(x);
+  return {dot_signed(acc.a, b, w.a), dot_signed(acc.b, b, w.b)};
 }
 inline void multiply(__m256i x, __m256i k, __m256i& low, __m256i& high) {
   const __m256i even = _mm256_mul_epu32(x, k);

@@ -37,6 +37,7 @@ inline I bit_xor(I a, I b) { return _mm512_xor_si512(a, b); }
 inline I load_int(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline void store_int(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
 inline I shift_left7(I a) { return _mm512_slli_epi32(a, 7); }
+inline I shift_left8(I a) { return _mm512_slli_epi32(a, 8); }
 inline I shift_right7(I a) { return _mm512_srai_epi32(a, 7); }
 inline I bits(F a) { return _mm512_castps_si512(a); }
 inline F floats(I a) { return _mm512_castsi512_ps(a); }
@@ -66,6 +67,11 @@ inline F from_int8(const int8_t* p) {
 inline void to_int8(int8_t* p, I a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a));
 }
+// 16-bit integers as high and low bytes.
+inline void split_bytes(I a, uint8_t* high, uint8_t* low) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(a));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(a, 8)));
+}
 // Halves of 16 pairs of bfloat16.
 inline F even_bf16(const uint16_t* p) { return floats(_mm512_slli_epi32(_mm512_loadu_si512(p), 16)); }
 inline F odd_bf16(const uint16_t* p) {
@@ -77,6 +83,8 @@ inline W high_half(W a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm51
 // acc[j] += sum_i w[j][i] * x[i], w unsigned; dot4 is told that w is below 32.
 inline I dot4(I acc, W w, int32_t x) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)); }
 inline I dot8(I acc, W w, int32_t x) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)); }
+// acc[j] += sum_i x[i] * w[j][i], x unsigned and w signed.
+inline I dot_signed(I acc, int32_t x, W w) { return _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x), w); }
 // Low and high words of a * m, unsigned.
 inline void multiply(I a, uint32_t m, I& low, I& high) {
   const I k = _mm512_set1_epi32(static_cast<int>(m));

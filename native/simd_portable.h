@@ -61,6 +61,9 @@ inline I sub(I a, I b) {
 inline I bit_xor(I a, I b) { return each<I>([&](int i) { return a.v[i] ^ b.v[i]; }); }
 inline I load_int(const int32_t* p) { return each<I>([&](int i) { return p[i]; }); }
 inline void store_int(int32_t* p, I a) { memcpy(p, a.v, sizeof a.v); }
+inline I shift_left8(I a) {
+  return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << 8); });
+}
 inline I shift_right7(I a) { return each<I>([&](int i) { return a.v[i] >> 7; }); }
 inline I shift_left7(I a) {
   return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << 7); });
@@ -129,6 +132,13 @@ inline void to_int8(int8_t* p, I a) {
     p[i] = static_cast<int8_t>(x > 127 ? 127 : x < -128 ? -128 : x);
   }
 }
+// 16-bit integers as high and low bytes.
+inline void split_bytes(I a, uint8_t* high, uint8_t* low) {
+  for (int i = 0; i < 16; i++) {
+    low[i] = static_cast<uint8_t>(a.v[i]);
+    high[i] = static_cast<uint8_t>(static_cast<uint32_t>(a.v[i]) >> 8);
+  }
+}
 inline F even_bf16(const uint16_t* p) {
   return floats(each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(p[2 * i]) << 16); }));
 }
@@ -158,6 +168,14 @@ inline I dot8(I acc, W w, int32_t x) {
   memcpy(b, &x, 4);
   for (int j = 0; j < 16; j++)
     for (int i = 0; i < 4; i++) acc.v[j] += (w.v[4 * j + i] - 128) * b[i];
+  return acc;
+}
+// acc[j] += sum_i x[i] * w[j][i], x unsigned and w signed.
+inline I dot_signed(I acc, int32_t x, W w) {
+  uint8_t b[4];
+  memcpy(b, &x, 4);
+  for (int j = 0; j < 16; j++)
+    for (int i = 0; i < 4; i++) acc.v[j] += b[i] * static_cast<int8_t>(w.v[4 * j + i]);
   return acc;
 }
 inline void multiply(I a, uint32_t m, I& low, I& high) {

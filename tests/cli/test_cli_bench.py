@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,25 @@ def test_a_bad_prompt_file_is_refused(outrider: Any, tmp_path: Path, line: str, 
     assert ended.status == 2
     assert ended.err.count("\n") == 1
     assert named in ended.err
+
+
+def test_the_plot_is_written(outrider: Any, tiny: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "speed.png"
+    ended = outrider("bench", "--model", tiny, "--limit", "1", "--max-tokens", "4", "--plot", path)
+    assert ended.status == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("plot", ["/nonexistent/speed.png", "speed.png"])
+def test_a_plot_that_cannot_be_drawn_is_refused_at_once(
+    outrider: Any, monkeypatch: pytest.MonkeyPatch, plot: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ended = outrider("bench", "--model", "/nonexistent", "--plot", plot)
+    assert ended.status == 2
+    assert ended.err.startswith("outrider: --plot: ")
+    assert ended.err.count("\n") == 1
 
 
 def test_geometric_mean() -> None:

@@ -14,6 +14,7 @@ from outrider.config.rotary import RotaryConfig
 from outrider.drafters.base import CommittedRows, DraftSampling
 from outrider.drafters.loading import load_drafter
 from outrider.kernels.reference import ReferenceKernels
+from outrider.kernels.table import Kernels
 from outrider.kernels.weights import raw_float
 from outrider.models.dense import DenseModel
 
@@ -22,8 +23,14 @@ TAPS = (1, 3, 4)
 POSITIONS = 512
 
 
-def make_target(seed: int = 0, vocab: int = V, hidden: int = H, layers: int = LAYERS):
-    """A random Llama-like target on the reference kernels."""
+def make_target(
+    seed: int = 0,
+    vocab: int = V,
+    hidden: int = H,
+    layers: int = LAYERS,
+    kernels: Kernels | None = None,
+):
+    """A random Llama-like target, on the reference kernels by default."""
     config = ModelConfig(
         architecture="llama",
         hidden_size=hidden,
@@ -50,7 +57,7 @@ def make_target(seed: int = 0, vocab: int = V, hidden: int = H, layers: int = LA
             return raw_float(name, 1 + 0.1 * torch.randn(shape, generator=random))
         return raw_float(name, torch.randn(shape, generator=random) * shape[-1] ** -0.5)
 
-    return DenseModel(config, ReferenceKernels(), source, POSITIONS)
+    return DenseModel(config, kernels or ReferenceKernels(), source, POSITIONS)
 
 
 def zlab_config(kind: str = "DFlashDraftModel", layers: int = 2, **options):

@@ -25,7 +25,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
-from outrider.drafters.context import ContextTail
+from outrider.drafters.context import Ask, ContextTail
+from outrider.drafters.mtp import MtpDrafter
 from outrider.drafters.ngram import NgramDrafter, NgramState
 from outrider.kernels.rows import PAGE_TOKENS
 
@@ -297,10 +298,30 @@ def test_restored_drafts_what_the_uninterrupted_one_does(drafter, upto):
     fresh = make_fresh(drafter, uninterrupted, upto)
     for _ in range(3):
         assert same(draft(drafter, restored), draft(drafter, fresh))
+        if not isinstance(drafter, MtpDrafter):
+            assert torch.equal(states_of(drafter, restored), states_of(drafter, fresh))
         for each in (restored, fresh):
             feed(drafter, each, 7)
     drafter.audit([restored, fresh, uninterrupted])
     assert (drafter.tails.exported, drafter.tails.restored) == (1, 1)
+
+
+def states_of(drafter, state):
+    """Final states of a session's next block, [max_draft, H]."""
+    return drafter._hidden([Ask(0, state, 5, drafter.max_draft)])[0]
+
+
+def test_one_row_less_would_not_suffice(tmp_path, target):
+    """The rule is exact: what it refuses would change the next block."""
+    upto = 2 * PAGE_TOKENS - 1 + WINDOW - 1
+    drafter = make("sliding", tmp_path, target)
+    state = begin(drafter, upto)
+    exact = drafter.restore(drafter.export_tail(state, upto), DraftSampling())
+    assert torch.equal(states_of(drafter, exact), states_of(drafter, state))
+    assert drafter.lowest_needed(upto) == 2 * PAGE_TOKENS - 1
+    drafter.reach -= 1
+    short = drafter.restore(drafter.export_tail(state, upto), DraftSampling())
+    assert not torch.equal(states_of(drafter, short), states_of(drafter, state))
 
 
 def make_fresh(drafter, poisoned, upto):

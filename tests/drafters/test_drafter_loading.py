@@ -330,6 +330,8 @@ REFUSALS = {
     "block too small": ({"block_size": 1}, ["block_size", "1"]),
     "wrong type": ({"block_size": "six"}, ["block_size", "six", "integer"]),
     "sinks": ({"attention_sink_bias": True}, ["attention_sink_bias"]),
+    "interleaved rotary": ({"is_neox_style": False}, ["is_neox_style", "false", "true"]),
+    "width of the taps": ({"target_hidden_size": 32}, ["target_hidden_size", "32", "64"]),
     "projector": ({"projector_type": "domino"}, ["projector_type", "domino"]),
     "draft vocabulary": ({"draft_vocab_size": 500}, ["draft_vocab_size", "500", "120"]),
     "d2t missing": ({"draft_vocab_size": 50}, ["d2t", "missing"]),

@@ -17,7 +17,7 @@ def choose(pace: Pace, worth: Worth) -> int:
 def simulate(profile: list[tuple[int, float]], draft: float, chance: float, rounds: int) -> float:
     """Speed over plain decoding when every position is accepted with ``chance``."""
     luck = random.Random(1)
-    worth, pace = Worth(CostCurve(profile)), Pace([0.5])
+    worth, pace = Worth(CostCurve(profile), max(draft, 1e-6)), Pace([0.5])
     truth = CostCurve(profile)
     time, tokens = 0.0, 0
     for _ in range(rounds):
@@ -73,7 +73,7 @@ def test_takes_the_gain_where_there_is_one() -> None:
 
 
 def test_notices_that_the_text_has_changed() -> None:
-    worth, pace = Worth(CostCurve(FLAT)), Pace([0.1])
+    worth, pace = Worth(CostCurve(FLAT), 0.3), Pace([0.1])
     worth.observe(1, 1, 0.3, 1.0)
     chosen = []
     for turn in range(900):
@@ -87,7 +87,7 @@ def test_notices_that_the_text_has_changed() -> None:
 
 def test_shared_passes_make_rows_dearer() -> None:
     chances = [0.6, 0.36, 0.2, 0.1, 0.05, 0.02, 0.01]
-    alone, crowded = Worth(CostCurve(FLAT)), Worth(CostCurve(STEEP))
+    alone, crowded = Worth(CostCurve(FLAT), 0.01), Worth(CostCurve(STEEP), 0.01)
     crowded.seats = 8
     assert alone.length(chances) >= 3
     assert crowded.length(chances) == 0

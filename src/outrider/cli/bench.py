@@ -6,7 +6,9 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +16,7 @@ import typer
 from outrider.cli.console import note, progress_bars, write_json, write_table
 from outrider.cli.options import AsJson, TargetOptions, spread
 from outrider.cli.prompts import BenchPrompt, builtin_prompts, limit_prompts, read_prompts
-from outrider.types.errors import OutriderError
+from outrider.types.errors import RequestError
 from outrider.types.output import RequestOutput
 from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams
@@ -249,16 +251,23 @@ COLUMNS = (
 )
 
 
-def plot(rows: Sequence[BenchRow], path: Path) -> None:
-    """Draw the speedup of every drafter by category."""
-    from importlib import import_module
+def load_pyplot(path: Path) -> ModuleType:
+    """Return matplotlib's plotting module, able to write ``path``.
 
+    Raises:
+        RequestError: matplotlib is not installed, or there is no such folder.
+    """
+    if not path.absolute().parent.is_dir():
+        raise RequestError("--plot", f"{path}: its folder does not exist")
     try:
-        matplotlib = import_module("matplotlib")
+        import_module("matplotlib").use("Agg")
     except ImportError:
-        raise OutriderError("--plot: needs matplotlib; install it, or leave --plot out") from None
-    matplotlib.use("Agg")
-    pyplot = import_module("matplotlib.pyplot")
+        raise RequestError("--plot", "needs matplotlib; install it or leave --plot out") from None
+    return import_module("matplotlib.pyplot")
+
+
+def plot(pyplot: ModuleType, rows: Sequence[BenchRow], path: Path) -> None:
+    """Draw the speedup of every drafter by category."""
     drafted = [row for row in rows if row.drafter != PLAIN]
     series = list(dict.fromkeys((row.drafter, row.concurrency) for row in drafted))
     categories = list(dict.fromkeys(row.category for row in drafted))
@@ -311,6 +320,7 @@ def bench(
     Speeds count tokens after the first; the time to the first token is a column of its own.
     """
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature)
+    pyplot = load_pyplot(plot_file) if plot_file else None
     grouped = limit_prompts(read_prompts(prompts) if prompts else builtin_prompts(), limit)
     levels = list(dict.fromkeys(concurrency or [1]))
     drafters = list(dict.fromkeys([PLAIN, *(drafter or ["auto"])]))
@@ -322,8 +332,8 @@ def bench(
         write_json([dict(vars(row)) for row in measured.rows()])
     else:
         _print(measured, levels, drafters)
-    if plot_file is not None:
-        plot(measured.rows(), plot_file)
+    if plot_file is not None and pyplot is not None:
+        plot(pyplot, measured.rows(), plot_file)
         note(f"wrote {plot_file}")
 
 

@@ -17,13 +17,7 @@ from outrider.types.sampling import SamplingParams
 if TYPE_CHECKING:
     from outrider.llm.llm import LLM
 
-PROMPT = """Add a docstring and type hints to this function and change nothing else:
-
-def count_words(text):
-    counts = {}
-    for word in text.lower().split():
-        counts[word] = counts.get(word, 0) + 1
-    return counts"""
+PROMPT = "Write a Python class Stack with the methods push, pop, peek and is_empty."
 
 
 def _answer(llm: LLM, prompt: str, params: SamplingParams) -> RequestOutput:
@@ -57,7 +51,7 @@ def demo(
     target: TargetOptions,
     drafter: Annotated[str, typer.Option("--drafter", "-d", help="Drafter to show.")] = "auto",
     prompt: Annotated[str, typer.Option("--prompt", help="The user's message.")] = PROMPT,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2)] = 96,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", min=2)] = 128,
     temperature: Annotated[float, typer.Option("--temperature", "-t")] = 0.0,
     seed: Annotated[int, typer.Option("--seed")] = 7,
 ) -> None:
@@ -69,8 +63,10 @@ def demo(
         f"Loaded {target.model} in {time.perf_counter() - started:.1f} s, "
         f"kernels: {plain_llm.kernels_name}\n\n{prompt}\n"
     )
-    plain = _answer(plain_llm, prompt, params)
-    drafted = _answer(plain_llm.variant(drafter=drafter), prompt, params)
+    drafted_llm = plain_llm.variant(drafter=drafter)
+    for llm in (plain_llm, drafted_llm):
+        llm.generate(prompt, SamplingParams(max_tokens=8, temperature=0.0))  # warms up, unmeasured
+    plain, drafted = (_answer(llm, prompt, params) for llm in (plain_llm, drafted_llm))
     columns = ("drafter", "tokens", "rounds", "tokens/round", "tokens/s", "speedup", "text sha256")
     write("\n")
     write_table("Plain and drafted", columns, [_cells(o, plain) for o in (plain, drafted)])

@@ -66,6 +66,8 @@ class ContextState(DraftState):
     def skip_to(self, length: int) -> None:
         """Drop every row and go on at position ``length``."""
         self.cache.release()
+        # An empty cache whose floor is its length: the next ``stage`` takes pages from here on, and
+        # no reader goes below.
         self.cache.length = self.cache.floor = length
 
     def stage(self, count: int, store: PageStore) -> RowGroup:
@@ -107,7 +109,7 @@ class ContextTail(Tail):
         upto: position after the last row.
         rows: the rows.
         shape: which drafter they belong to; another one refuses them.
-        extra: what else the drafter carries across the boundary, [..] or None.
+        extra: what else the drafter carries across the boundary, float32 [H] or None.
     """
 
     upto: int

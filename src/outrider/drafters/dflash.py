@@ -52,20 +52,14 @@ class DFlashDrafter(ContextDrafter):
         self.backbone.ingest(features, rows, self.pool.store)
 
     def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
-        answers: list[Proposal | DrafterFault] = []
-        sound, hidden = [], []
-        for ask, states in zip(asks, self._hidden(asks), strict=True):
-            if bool(states.isfinite().all()):
-                sound.append(ask)
-                hidden.append(states)
-        picked = iter(self._pick(sound, hidden) if sound else [])
-        places = {ask.place for ask in sound}
-        for ask in asks:
-            if ask.place in places:
-                answers.append(next(picked))
-            else:
-                answers.append(DrafterFault("the drafter's states are not finite"))
-        return answers
+        pairs = zip(asks, self._hidden(asks), strict=True)
+        sound = [(ask, rows) for ask, rows in pairs if bool(rows.isfinite().all())]
+        drafts: dict[int, Proposal] = {}
+        if sound:
+            picked = self._pick([ask for ask, _ in sound], [rows for _, rows in sound])
+            drafts = {ask.place: draft for (ask, _), draft in zip(sound, picked, strict=True)}
+        fault = "the drafter's states are not finite"
+        return [drafts.get(ask.place, DrafterFault(fault)) for ask in asks]
 
     def _hidden(self, asks: Sequence[Ask]) -> list[Tensor]:
         """Final states of the rows that predict each session's drafts, [length_i, H] each."""

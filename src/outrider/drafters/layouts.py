@@ -151,8 +151,8 @@ def read_block_config(fields: Fields, kind: DrafterKind, learned_mask: bool) -> 
     """
     shape = fields.sub("transformer_layer_config") if _is_speculators(fields) else fields
     options = _Options(fields.sub("dflash_config"), fields)
-    _refuse_unsupported(options)
     g = _read_geometry(shape)
+    _refuse_unsupported(options, g.hidden_size)
     layers = shape.integer("num_hidden_layers", low=1)
     sliding = _read_sliding(shape, options, layers)
     config = DrafterConfig(
@@ -229,14 +229,21 @@ def _is_speculators(fields: Fields) -> bool:
     return fields.has("speculators_model_type")
 
 
-def _refuse_unsupported(options: _Options) -> None:
+def _refuse_unsupported(options: _Options, hidden_size: int) -> None:
     """Refuse options that would change the computation in ways that are not implemented."""
+    source = options.outer.source
     if options.boolean("attention_sink_bias", False):
-        raise DrafterError(f"{options.outer.source}: attention_sink_bias is true; unsupported")
+        raise DrafterError(f"{source}: attention_sink_bias is true; supported is false")
+    if not options.boolean("is_neox_style", True):
+        raise DrafterError(f"{source}: is_neox_style is false; supported is true")
     projector = options.holder("projector_type").string("projector_type", "dflash")
     if projector not in ("dflash", "dspark"):
+        raise DrafterError(f"{source}: projector_type is {projector}; supported: dflash, dspark")
+    tapped = options.integer("target_hidden_size", hidden_size)
+    if tapped != hidden_size:
         raise DrafterError(
-            f"{options.outer.source}: projector_type is {projector}; supported are dflash, dspark"
+            f"{source}: target_hidden_size is {tapped}, but the drafter's hidden_size is "
+            f"{hidden_size}"
         )
 
 

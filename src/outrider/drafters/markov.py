@@ -114,18 +114,20 @@ class ConfidenceHead:
     """
 
     def __init__(self, config: DrafterConfig, kernels: Kernels, tensors: TensorSource) -> None:
-        """Prepare the projection [1, H] or [1, H + r]."""
-        self._kernels = kernels
+        """Read the projection [1, H] or [1, H + r]."""
         self._with_markov = config.confidence_with_markov
         width = config.hidden_size + (config.markov_rank if self._with_markov else 0)
-        self._proj = _biased(kernels, tensors, "confidence_head.proj", (1, width))
+        weight = tensors("confidence_head.proj.weight", (1, width)).float()
+        self._weight = weight[0].to(kernels.device)
+        self._bias = tensors("confidence_head.proj.bias", (1,)).float().to(kernels.device)
 
     def estimate(self, hidden: Tensor, embedded: Tensor | None) -> list[float]:
         """Confidences of n rows: hidden [n, H], embedded [n, r] of the tokens before them."""
         if self._with_markov:
             assert embedded is not None, "the confidence head reads Markov embeddings"
             hidden = torch.cat([hidden, embedded], dim=-1)
-        values: list[float] = self._kernels.linear(hidden, self._proj)[:, 0].sigmoid().tolist()
+        # A single output is not worth a call into a kernel made for matrices.
+        values: list[float] = ((hidden * self._weight).sum(-1) + self._bias).sigmoid().tolist()
         return values
 
 

@@ -19,7 +19,7 @@ from outrider.engine.request import Request, seed_of
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
 from outrider.runner.runner import Runner
 from outrider.scheduler.scheduler import Limits, Scheduler
-from outrider.session.drafting import Drafting
+from outrider.session.drafting import PROFILE_ROWS, Drafting
 from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
 from outrider.session.share import Share, Work
@@ -53,12 +53,10 @@ class Engine:
         self._scheduler: Scheduler[SpecSession] = Scheduler(limits, lambda: self._pool.num_free)
         taps = () if drafter is None else drafter.taps
         self._runner = Runner(target.model, self._pool.store, taps)
-        self._worth = (
-            self._prices() if drafter is not None and config.draft_length is None else None
-        )
-        self._rounds = Rounds(
-            Drafting(drafter, target.config.vocab_size, config.confidence_threshold, self._worth)
-        )
+        self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
+        if drafter is not None and config.draft_length is None:
+            self._drafting.worth = self._prices()
+        self._rounds = Rounds(self._drafting)
         self._families: dict[str, Family] = {}
         self._count = 0
 
@@ -141,7 +139,7 @@ class Engine:
             sampling = DraftSampling(params.temperature, seed, stream_id)
             session.start_drafting(lambda: drafter.begin(sampling))
             session.draft_end = drafter.max_position
-            session.pace = Pace(drafter.expected_acceptance) if self._worth else None
+            session.pace = Pace(drafter.expected_acceptance) if self._drafting.worth else None
         return session
 
     def _gumbel(
@@ -207,16 +205,19 @@ class Engine:
         return self._settle([work.session for work in plan], began)
 
     def _prices(self) -> Worth:
-        """Prices of this target's passes, measured."""
-        return Worth(CostCurve(self._runner.profile(self._pool)))
+        """Prices of this target's passes and of this drafter's drafts, measured."""
+        curve = CostCurve(self._runner.profile(self._pool))
+        taps = self._runner.scratch_taps(self._pool, PROFILE_ROWS)
+        return Worth(curve, self._drafting.profile(taps))
 
     def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
         """Note what a round of decoding cost; rounds that feed prompts have another shape."""
-        if self._worth is None or any(len(share.fed) > 1 for share in shares):
+        worth = self._drafting.worth
+        if worth is None or any(len(share.fed) > 1 for share in shares):
             return
         rows = sum(len(share.tokens) for share in shares)
         drafting = any(share.draft.tokens for share in shares)
-        self._worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
+        worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
 
     def _settle(self, sessions: Sequence[SpecSession], started: float) -> list[Delta]:
         """Stamp clocks, fork siblings off finished prompts, release ended sessions."""

@@ -86,6 +86,16 @@ class Runner:
         self._store = store
         self._taps = tuple(taps)
 
+    def scratch_taps(self, pool: PagePool, rows: int) -> Tensor | None:
+        """Tapped states of ``rows`` rows that are forgotten at once."""
+        cache = PagedCache(pool)
+        group = cache.stage(rows)
+        try:
+            ids, none = torch.zeros(rows, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+            return self._model.forward(ids, Rows((group,)), self._store, none, self._taps).taps
+        finally:
+            cache.commit(0)
+
     def profile(self, pool: PagePool) -> list[tuple[int, float]]:
         """Measure passes of a few row counts over scratch rows, as (rows, seconds).
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Final
 
 import torch
+from torch import Tensor
 
-from outrider.drafters.base import CommittedRows, Drafter, DrafterFault, DraftState, Proposal
+from outrider.drafters.base import (
+    CommittedRows,
+    Drafter,
+    DrafterFault,
+    DraftSampling,
+    DraftState,
+    Proposal,
+)
 from outrider.session.session import SpecSession
 from outrider.session.share import Share, Work
 from outrider.session.worth import Worth
@@ -21,6 +30,8 @@ _log = logging.getLogger("outrider")
 #: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported.
 USELESS_AFTER: Final = 2000
 USELESS_SHARE: Final = 0.01
+#: Rows that a profile observes per draft, about as many as a good round commits.
+PROFILE_ROWS: Final = 4
 
 _Ask = Callable[
     [Sequence[DraftState], Sequence[int], Sequence[int]], Sequence[Proposal | DrafterFault]
@@ -32,23 +43,23 @@ class Drafting:
 
     A fault leaves its session plain for the round; it is counted in the session's telemetry, and
     the first one is logged.
+
+    Attributes:
+        worth: prices by which drafts are cut; None keeps them whole.
     """
 
-    def __init__(
-        self, drafter: Drafter | None, vocab_size: int, threshold: float, worth: Worth | None
-    ) -> None:
+    def __init__(self, drafter: Drafter | None, vocab_size: int, threshold: float) -> None:
         """Bind a drafter.
 
         Args:
             drafter: None decodes plainly.
             vocab_size: token ids at or above it are faults.
             threshold: a draft is cut before its first token with a confidence below this.
-            worth: prices by which drafts are cut; None keeps them whole.
         """
         self._drafter = drafter
         self._vocab_size = vocab_size
         self._threshold = threshold
-        self._worth = worth
+        self.worth: Worth | None = None
         self._tally = Telemetry()
         self._fault_reported = False
         self._useless_reported = False
@@ -73,9 +84,7 @@ class Drafting:
     def _wants(self, share: Share) -> bool:
         """Whether a full draft is expected to pay in this session."""
         pace = share.work.session.pace
-        return (
-            pace is None or self._worth is None or pace.wants(share.work.draft_length, self._worth)
-        )
+        return pace is None or self.worth is None or pace.wants(share.work.draft_length, self.worth)
 
     def _checked(self, share: Share, proposal: Proposal | DrafterFault) -> Proposal:
         """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
@@ -83,7 +92,7 @@ class Drafting:
             return self._fault(share.work.session, proposal)
         try:
             reason = self._defect(proposal)
-        except Exception as fault:  # noqa: BLE001 - a malformed proposal is a fault like any other
+        except Exception as fault:  # a malformed proposal is a fault like any other
             reason = repr(fault)
         if reason:
             return self._fault(share.work.session, DrafterFault(reason))
@@ -116,10 +125,10 @@ class Drafting:
         low = (i for i, c in enumerate(proposal.confidences) if c < self._threshold)
         keep = next(low, len(proposal.tokens))
         pace = share.work.session.pace
-        if pace is not None and self._worth is not None and keep:
+        if pace is not None and self.worth is not None and keep:
             sure = accumulate(proposal.confidences[:keep], mul)
             chances = list(sure) if proposal.confidences else pace.acceptance.reach(keep)
-            keep = pace.keep(chances, self._worth)
+            keep = pace.keep(chances, self.worth)
         return _first(proposal, keep)
 
     def _fault(self, session: SpecSession, fault: DrafterFault) -> Proposal:
@@ -128,6 +137,35 @@ class Drafting:
             self._fault_reported = True
             _log.warning("drafter fault, decoding plainly for the round: %s", fault)
         return Proposal()
+
+    def profile(self, taps: Tensor | None) -> float:
+        """Seconds of one full draft, the observation of its rows included.
+
+        A scratch session observes a few rows and drafts; the first draft is a warm-up. A drafter
+        that fails here fails in its rounds too, where faults are counted.
+
+        Args:
+            taps: tapped states of some rows, or None if the drafter reads none.
+        """
+        if self._drafter is None:
+            return 0.0
+        seconds = [0.0]
+        state = self._drafter.begin(DraftSampling())
+        count = PROFILE_ROWS
+        try:
+            for turn in range(3):
+                rows = CommittedRows(
+                    [0] * count, turn * count, None if taps is None else taps[:count]
+                )
+                began = time.perf_counter()
+                self._drafter.observe([state], [rows])
+                self._drafter.propose([state], [0], [self._drafter.max_draft])
+                seconds.append(time.perf_counter() - began)
+        except Exception as fault:  # whatever a drafter does, decoding goes on
+            _log.debug("profiling the drafter failed: %r", fault)
+        finally:
+            state.release()
+        return min(seconds[2:], default=0.0)
 
     # -- learn -----------------------------------------------------------------------------------
 
@@ -157,7 +195,7 @@ class Drafting:
             self._drafter.observe(
                 [state for _, state, _ in entries], [rows for *_, rows in entries]
             )
-        except Exception as caught:  # noqa: BLE001 - whatever a drafter does, decoding goes on
+        except Exception as caught:  # whatever a drafter does, decoding goes on
             fault = caught
         for session, state, rows in entries:
             if fault is not None and state.length == rows.start:
@@ -171,7 +209,7 @@ class Drafting:
         """Retry one session after a batch failed, so that its neighbours' fault is not its own."""
         try:
             drafter.observe([state], [rows])
-        except Exception as fault:  # noqa: BLE001 - reported by the caller through the length
+        except Exception as fault:  # reported by the caller through the length
             _log.debug("observing alone failed: %r", fault)
 
 
@@ -187,7 +225,7 @@ def _answers(ask: _Ask, asked: Sequence[Share]) -> Sequence[Proposal | DrafterFa
     lengths = [share.work.draft_length for share in asked]
     try:
         proposals = ask(states, tips, lengths)
-    except Exception as fault:  # noqa: BLE001 - whatever a drafter does, decoding goes on
+    except Exception as fault:  # whatever a drafter does, decoding goes on
         if len(asked) > 1:
             return [_answers(ask, [share])[0] for share in asked]
         return [DrafterFault(repr(fault))]

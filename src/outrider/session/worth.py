@@ -69,7 +69,7 @@ class Acceptance:
         self._kept: list[float] = []
 
     def record(self, drafted: int, accepted: int) -> None:
-        """Count one round: positions before ``accepted`` held, the next one, if drafted, did not."""
+        """Count one round: positions below ``accepted`` held; the next, if drafted, did not."""
         reached = min(accepted + 1, drafted)
         self._tried.extend([0.0] * (reached - len(self._tried)))
         self._kept.extend([0.0] * (reached - len(self._kept)))
@@ -148,19 +148,19 @@ class Worth:
         seats: sessions that shared the last pass; a pass's fixed cost is split among them.
     """
 
-    def __init__(self, curve: CostCurve) -> None:
+    def __init__(self, curve: CostCurve, draft_seconds: float) -> None:
+        """Start from a profile of passes, and seconds of one full draft."""
         self.curve = curve
         self.seats = 1
-        self._draft_seconds = 0.0
+        self._draft_seconds = draft_seconds
 
     def observe(self, rows: int, seats: int, draft_seconds: float | None, seconds: float) -> None:
         """Note one round: its rows, its sessions, and what drafting and the pass took."""
         self.curve.observe(rows, seconds)
         self.seats = seats
         if draft_seconds is not None:
-            seen = self._draft_seconds
-            bounded = min(draft_seconds, 4 * seen) if seen else draft_seconds
-            self._draft_seconds = seen + _NEW * (bounded - seen) if seen else draft_seconds
+            bounded = min(draft_seconds, 2 * self._draft_seconds)
+            self._draft_seconds += _NEW * (bounded - self._draft_seconds)
 
     def length(self, chances: Sequence[float]) -> int:
         """Length with the most tokens per second, 0 if none beats plain decoding.
