@@ -152,7 +152,7 @@ def test_inspect_a_model(outrider: Any, tiny: str) -> None:
 
 
 def test_inspect_drafters(outrider: Any, drafter: str) -> None:
-    facts = outrider("inspect", drafter, "--json").json()
+    facts = outrider("inspect", drafter, "--kernels", "reference", "--json").json()
     assert (facts["kind"], facts["layers"], facts["block_size"]) == ("dflash", 1, 4)
     assert (facts["row_shift"], facts["taps"], facts["max_draft"]) == (0, [0, 1], 3)
     assert facts["draft_kv_bytes_per_token"] == 2 * 4 * 2 * 8

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drafters import drafter_toys as toys
 from scipy import stats
-from support.adversaries import Scripted, oracle
-from support.run import alone, serve, views
-from support.tiny import tiny_tokenizer
 
+from drafters import drafter_toys as toys
 from outrider.build.target import Target
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Drafter, Proposal
@@ -21,6 +18,9 @@ from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.sampling import SamplingParams
+from support.adversaries import Scripted, oracle
+from support.run import alone, serve, views
+from support.tiny import tiny_tokenizer
 
 PROMPTS = [[5, 9, 11, 5, 9, 11, 5, 9], [3, 4], list(range(1, 50)), [7, 7, 7]]
 REQUESTS = [
@@ -113,7 +113,7 @@ def test_a_poisoned_tap_never_reaches_the_output(
     assert views(serve(target, drafter, REQUESTS, config=config)) == views(plain)
 
 
-# -- rejection sampling through the whole engine -----------------------------------------------------
+# -- rejection sampling through the whole engine
 
 
 def position_counts(outputs: Any, position: int, bins: int = 16) -> np.ndarray:

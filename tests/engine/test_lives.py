@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -97,3 +99,18 @@ def test_audit_catches_a_row_too_many() -> None:
     live_sessions(engine)[0].stream.committed -= 1
     with pytest.raises(AssertionError, match="rows"):
         engine.audit()
+
+
+def test_an_engine_is_freed_when_it_is_dropped() -> None:
+    """Pages are most of an engine's memory; they must not wait for the garbage collector."""
+    gc.disable()
+    try:
+        engine = Engine(TARGET, None, EngineConfig(max_num_seqs=2))
+        engine.add(Request(PROMPT, SamplingParams(temperature=1, top_k=3, max_tokens=4)))
+        while engine.has_unfinished:
+            engine.step()
+        gone = weakref.ref(engine._pool.store)
+        del engine
+        assert gone() is None
+    finally:
+        gc.enable()

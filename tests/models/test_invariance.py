@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from support.tiny import VARIANTS, tiny_model
 
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
@@ -15,6 +14,7 @@ from outrider.kernels.rows import Rows
 from outrider.kernels.select import select
 from outrider.kernels.table import Kernels, Linear
 from outrider.models.dense import DenseModel
+from support.tiny import VARIANTS, tiny_model
 
 COUNTS = (*range(1, 18), 33, 64)
 LENGTH = 300
@@ -60,7 +60,8 @@ def test_rows_do_not_know_their_neighbours(kernels: Kernels) -> None:
     pool = PagePool(model.allocate(64))
     random = torch.Generator().manual_seed(4)
     depths, counts = (0, 31, 70, 200, 7), (9, 1, 4, 3, 17)
-    streams = [torch.randint(0, 48, (d + c,), generator=random) for d, c in zip(depths, counts)]
+    lengths = [depth + count for depth, count in zip(depths, counts, strict=True)]
+    streams = [torch.randint(0, 48, (length,), generator=random) for length in lengths]
     alone = [
         logits(model, ids, [max(d, 1), c])[d:]
         for ids, d, c in zip(streams, depths, counts, strict=True)

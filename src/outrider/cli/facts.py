@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 def describe_model(checkpoint: Checkpoint, kernels: Kernels) -> Facts:
     """Return the facts about a model; weights are sampled, not loaded."""
     config = checkpoint.config
-    per_token = _kv_bytes_per_token(config, kernels)
+    per_token = _kv_bytes(kernels, config.num_layers, config)
     per_pass = _bytes_per_pass(checkpoint, kernels)
     context = min(QUOTED_CONTEXT, config.max_position)
     return {
@@ -76,7 +76,7 @@ def describe_ngram() -> Facts:
     }
 
 
-def describe_drafter(folder: Path) -> Facts:
+def describe_drafter(folder: Path, kernels: Kernels) -> Facts:
     """Return the facts about a drafter checkpoint.
 
     Raises:
@@ -85,19 +85,23 @@ def describe_drafter(folder: Path) -> Facts:
     fields = read_json(folder / "config.json")
     kind = read_kind(fields)
     tensors = TensorFolder(folder)
-    sizes = {
+    sizes: Facts = {
         "parameters": sum(prod(tensors.shape(name)) for name in tensors.names()),
         "tensor_types": ", ".join(sorted({tensors.format(name) for name in tensors.names()})),
     }
     source: Facts = {"kind": kind, "source": str(folder)}
     if kind == "mtp":
-        return source | _mtp_facts(read_mtp_config(fields)) | sizes
+        mtp = read_mtp_config(fields)
+        sizes["draft_kv_bytes_per_token"] = _kv_bytes(kernels, 1, mtp)
+        return source | _mtp_facts(mtp) | sizes
     learned_mask = any(name.startswith("mask_embedding") for name in tensors.names())
-    return source | _block_facts(read_block_config(fields, kind, learned_mask)) | sizes
+    block = read_block_config(fields, kind, learned_mask)
+    sizes["draft_kv_bytes_per_token"] = _kv_bytes(kernels, block.num_layers, block)
+    return source | _block_facts(block) | sizes
 
 
 def _shared_facts(config: DrafterConfig | MtpConfig, layers: int) -> Facts:
-    """Facts that every learned drafter has; draft keys and values are float32."""
+    """Facts that every learned drafter has."""
     return {
         "layers": layers,
         "hidden_size": config.hidden_size,
@@ -110,7 +114,6 @@ def _shared_facts(config: DrafterConfig | MtpConfig, layers: int) -> Facts:
         "vocabulary": config.vocab_size,
         "draft_vocabulary": config.draft_vocab_size,
         "context": config.max_position,
-        "draft_kv_bytes_per_token": 2 * 4 * layers * config.num_kv_heads * config.head_dim,
     }
 
 
@@ -151,8 +154,11 @@ def _attention(windows: Sequence[int | None]) -> str:
     return f"sliding over {', '.join(map(str, sizes))} in {sliding} of {len(windows)} layers"
 
 
-def _kv_bytes_per_token(config: ModelConfig, kernels: Kernels) -> int:
-    store = kernels.allocate(config.num_layers, 1, config.num_kv_heads, config.head_dim)
+def _kv_bytes(
+    kernels: Kernels, layers: int, config: ModelConfig | DrafterConfig | MtpConfig
+) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    store = kernels.allocate(layers, 1, config.num_kv_heads, config.head_dim)
     return store.page_nbytes // PAGE_TOKENS
 
 

@@ -33,7 +33,7 @@ def inspect(
         if source == "ngram":
             facts = describe_ngram()
         elif (folder := _drafter_folder(source, progress)) is not None:
-            facts = describe_drafter(folder)
+            facts = describe_drafter(folder, table)
         else:
             with open_model(source, progress) as checkpoint:
                 facts = describe_model(checkpoint, table)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, cast
 
 import typer
@@ -25,6 +25,7 @@ from outrider.cli.check import check
 from outrider.cli.demo import demo
 from outrider.cli.generate import generate
 from outrider.cli.inspect import inspect
+from outrider.cli.train import train
 from outrider.types.errors import OutriderError
 
 #: The parser's root exception. Typer bundles its parser in some releases and imports it in others;
@@ -36,7 +37,7 @@ outrider generate "Why is the sky blue?"
 outrider chat
 outrider check"""
 
-COMMANDS: Final = {
+COMMANDS: Final[dict[Callable[..., None], str]] = {
     generate: """
 outrider generate "Why is the sky blue?" --max-tokens 64
 outrider generate "Write a haiku." --temperature 0.8 --seed 7 --drafter none
@@ -56,6 +57,10 @@ outrider check --model path/to/model --effort quick --json""",
     inspect: """
 outrider inspect smollm2
 outrider inspect path/to/drafter --json""",
+    train: """
+outrider train --out drafter                       on one GPU, half an hour
+outrider train --kind mtp --model path/to/model --out head --seconds 900
+outrider train --out drafter --prompts questions.txt --config mine.json""",
 }
 
 #: Tells the parser to keep the lines of a paragraph as they are.

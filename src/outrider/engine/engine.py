@@ -27,7 +27,7 @@ from outrider.session.stream import StreamLimits, TokenStream
 from outrider.session.worth import CostCurve, Pace, Worth
 from outrider.types.errors import RequestError
 from outrider.types.output import Delta, RequestOutput
-from outrider.verify.choosers import make_chooser
+from outrider.verify.choosers import Gumbel, make_chooser
 
 
 class Engine:
@@ -50,13 +50,15 @@ class Engine:
         self._pool = PagePool(target.model.allocate(page_budget(target, config)))
         draft_length = 0 if drafter is None else _draft_length(drafter, config)
         limits = Limits(config.max_num_seqs, config.max_num_batched_tokens, draft_length)
-        self._scheduler: Scheduler[SpecSession] = Scheduler(limits, lambda: self._pool.num_free)
+        pool = self._pool
+        self._scheduler: Scheduler[SpecSession] = Scheduler(limits, lambda: pool.num_free)
         taps = () if drafter is None else drafter.taps
         self._runner = Runner(target.model, self._pool.store, taps)
         self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
         if drafter is not None and config.draft_length is None:
             self._drafting.worth = self._prices()
         self._rounds = Rounds(self._drafting)
+        self._gumbel = _gumbel_of(target)
         self._families: dict[str, Family] = {}
         self._count = 0
 
@@ -141,15 +143,6 @@ class Engine:
             session.draft_end = drafter.max_position
             session.pace = Pace(drafter.expected_acceptance) if self._drafting.worth else None
         return session
-
-    def _gumbel(
-        self, seed: int, stream: int, position: int, ids: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        kernels = self._target.model.kernels
-        noise: NDArray[np.float32] = kernels.gumbel(
-            seed, stream, position, torch.from_numpy(ids)
-        ).numpy()
-        return noise
 
     def abort(self, request_id: str) -> None:
         """Cancel a request and forget it. Unknown ids are ignored."""
@@ -282,3 +275,17 @@ def page_budget(target: Target, config: EngineConfig) -> int:
             f"{config.kv_bytes >> 20} MiB; lower it or raise kv_bytes",
         )
     return pages
+
+
+def _gumbel_of(target: Target) -> Gumbel:
+    """The kernels' noise over numpy arrays. It does not hold the engine, whose pages are large."""
+    kernels = target.model.kernels
+
+    def gumbel(
+        seed: int, stream: int, position: int, ids: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        drawn = kernels.gumbel(seed, stream, position, torch.from_numpy(ids))
+        noise: NDArray[np.float32] = drawn.numpy()
+        return noise
+
+    return gumbel

@@ -38,8 +38,16 @@ class Engine:
     def linear(self, matrix: Matrix, x: int, n: int, out: int, /) -> None: ...
     def swiglu(self, x: int, n: int, cols: int, out: int, /) -> None: ...
     def rotate(
-        self, x: int, positions: int, n: int, heads: int, head_dim: int, cos: int, sin: int,
-        out: int, /,
+        self,
+        x: int,
+        positions: int,
+        n: int,
+        heads: int,
+        head_dim: int,
+        cos: int,
+        sin: int,
+        out: int,
+        /,
     ) -> None: ...
     def embed(self, matrix: Matrix, ids: int, n: int, out: int, /) -> None: ...
     def best(

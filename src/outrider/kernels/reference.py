@@ -50,10 +50,10 @@ class ReferenceStore(PageStore):
     def __init__(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> None:
         self.layers, self.pages = layers, pages
         self.kv_heads, self.head_dim = kv_heads, head_dim
-        # Zeros come from untouched pages of the operating system: no memory until written.
+        # numpy's zeros are untouched pages of the operating system: no memory until written.
         shape = (layers, pages * PAGE_TOKENS, kv_heads, head_dim)
-        self.k = torch.zeros(shape)
-        self.v = torch.zeros(shape)
+        self.k = torch.from_numpy(np.zeros(shape, dtype=np.float32))
+        self.v = torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
     @property
     def page_nbytes(self) -> int:

@@ -81,9 +81,7 @@ def labels_of(batch: Batch, drafts: int, shift: int = 1) -> Labels:
     )
 
 
-def block_mask(
-    anchors: Tensor, rows: int, length: int, window: int | None, causal: bool
-) -> Tensor:
+def block_mask(anchors: Tensor, rows: int, length: int, window: int | None, causal: bool) -> Tensor:
     """What block rows see: bool [B, 1, N R, S + N R], context first, then all blocks' rows.
 
     A row sees context strictly before its own anchor and the rows of its own block: those up to

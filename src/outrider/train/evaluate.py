@@ -79,9 +79,9 @@ def accepted_counts(drafts: Tensor, ids: Tensor) -> Tensor:
     return ((drafts == actual) & inside).long().cumprod(-1).sum(-1)
 
 
-def walk(accepted: Sequence[int], supervised: Sequence[bool], ended: Sequence[bool], k: int) -> (
-    Telemetry
-):
+def walk(
+    accepted: Sequence[int], supervised: Sequence[bool], ended: Sequence[bool], k: int
+) -> Telemetry:
     """Walk the answers of one conversation round by round.
 
     Args:

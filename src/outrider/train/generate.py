@@ -165,9 +165,7 @@ class ConversationWriter:
             if (position + 1) % LOOP_STEP == 0:
                 self._cut_loops(position + 1)
         looping = ever_looping(self.tokens, self.supervised)
-        rows = Conversations(
-            self.tokens.int(), self.supervised.clone(), category, greedy, looping
-        )
+        rows = Conversations(self.tokens.int(), self.supervised.clone(), category, greedy, looping)
         return rows.select(self.supervised.sum(1) >= self.config.min_supervised)
 
     def _reset(self, start: Tensor) -> Tensor:

@@ -53,7 +53,9 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(logits.float(), labels, reduction="none")
 
 
-def distances(logits: Tensor, labels: Tensor, teacher: Teacher, at: Tensor) -> tuple[Tensor, Tensor]:
+def distances(
+    logits: Tensor, labels: Tensor, teacher: Teacher, at: Tensor
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy, and total variation 0.5 |p_draft - p_target|_1 over the whole vocabulary.
 
     The draft gives no mass to tokens outside its vocabulary, so what the target has there counts

@@ -162,9 +162,7 @@ class LayerModule(nn.Module):
 class DraftLayer(LayerModule):
     """A layer whose rows also attend to the context features."""
 
-    def forward(
-        self, x: Tensor, context: Tensor, at: tuple[Angles, Angles], mask: Mask
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Tensor, at: tuple[Angles, Angles], mask: Mask) -> Tensor:
         """Run block rows [B, M, H] over context features [B, S, H].
 
         ``at`` holds the angles of the context and of the rows.
@@ -236,9 +234,7 @@ class BlockDrafter(nn.Module):
         self.fc = nn.Linear(len(c.taps) * c.hidden_size, c.hidden_size, bias=False)
         self.hidden_norm = Norm(c.hidden_size, c.rms_eps)
         self.norm = Norm(c.hidden_size, c.rms_eps)
-        self.layers = nn.ModuleList(
-            DraftLayer(shape, head_norms=True) for _ in c.windows
-        )
+        self.layers = nn.ModuleList(DraftLayer(shape, head_norms=True) for _ in c.windows)
         self.mask_embedding = nn.Parameter(torch.randn(c.hidden_size) * 0.02)
         self.markov_head = MarkovHead(c) if c.markov_rank else None
         width = c.hidden_size + (c.markov_rank if c.confidence_with_markov else 0)

@@ -144,7 +144,9 @@ class TorchTarget:
         self.config = config
         self.device = device
         self.dtype = dtype
-        self.shape = HeadShape(config.num_heads, config.num_kv_heads, config.head_dim, config.rms_eps)
+        self.shape = HeadShape(
+            config.num_heads, config.num_kv_heads, config.head_dim, config.rms_eps
+        )
         self._tensors = tensors
         self.layers: list[LayerTensors] = []
         for index in range(config.num_layers):
@@ -181,7 +183,9 @@ class TorchTarget:
             out=self._weight(attn + "o_proj.weight", c.hidden_size, q),
             out_bias=self._weight(attn + "o_proj.bias", c.hidden_size) if c.o_bias else None,
             mlp_norm=self._weight(prefix + "post_attention_layernorm.weight", c.hidden_size),
-            gate_up=torch.cat([self._weight(f"{mlp}{n}_proj.weight", *wide) for n in ("gate", "up")]),
+            gate_up=torch.cat(
+                [self._weight(f"{mlp}{n}_proj.weight", *wide) for n in ("gate", "up")]
+            ),
             down=self._weight(mlp + "down_proj.weight", *wide[::-1]),
         )
 
