@@ -125,22 +125,23 @@ def test_any_history_equals_a_fresh_state(tmp_path, target, kind):
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def run(data):
-        state, others = drafter.begin(DraftSampling()), []
-        for _ in range(data.draw(st.integers(1, 6))):
-            match data.draw(st.sampled_from(["feed", "feed", "truncate", "fork"])):
-                case "feed":
-                    feed(drafter, state, data.draw(st.integers(1, 40)))
-                case "truncate":
-                    state.truncate(data.draw(st.integers(0, state.length)))
-                case "fork":
-                    others.append(state)
-                    state = state.fork()
-        drafter.audit([state, *others])
-        fresh = begin(drafter, state.length)
-        if state.length:
-            assert same(draft(drafter, state), draft(drafter, fresh))
-        for each in (state, fresh, *others):
-            each.release()
+        states = [drafter.begin(DraftSampling())]
+        try:
+            for _ in range(data.draw(st.integers(1, 6))):
+                match data.draw(st.sampled_from(["feed", "feed", "truncate", "fork"])):
+                    case "feed":
+                        feed(drafter, states[-1], data.draw(st.integers(1, 40)))
+                    case "truncate":
+                        states[-1].truncate(data.draw(st.integers(0, states[-1].length)))
+                    case "fork":
+                        states.append(states[-1].fork())
+            drafter.audit(states)
+            length = states[-1].length
+            if length:
+                assert same(draft(drafter, states[-1]), fresh_draft(drafter, length))
+        finally:
+            for state in states:
+                state.release()
         assert drafter.pool.num_used == 0
 
     run()

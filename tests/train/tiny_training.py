@@ -56,7 +56,7 @@ def source(seed: int = 0):
     def tensors(name: str, shape: tuple[int, ...]) -> RawWeight:
         if name.endswith("norm.weight"):
             return raw_float(name, torch.ones(shape))
-        scale = 1.0 if "self_attn" in name else 1.0
+        scale = 0.8 if "self_attn" in name else 4.0 if name == "lm_head.weight" else 1.0
         return raw_float(name, scale * torch.randn(shape, generator=random) * shape[-1] ** -0.5)
 
     return tensors
