@@ -202,6 +202,8 @@ void bind_attention(nb::class_<Native>& native) {
 
 NB_MODULE(_native, m) {
   using namespace outrider;
+  // Objects that live until the interpreter ends are no leak.
+  nb::set_leak_warnings(false);
   nb::class_<Packed>(m, "Matrix")
       .def_prop_ro("rows", [](const Packed& p) { return p.matrix.rows; })
       .def_prop_ro("cols", [](const Packed& p) { return p.matrix.cols; })

@@ -5,7 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-constexpr int WIDE_MIN = 2;      // fewer rows run in product.h
+constexpr int WIDE_MIN = 8;      // fewer rows run in product.h
 constexpr int WIDE_BLOCKS = 4;   // blocks whose dots are in flight together
 
 // Whether the processor has int8 tiles and the kernel lets this process use them.

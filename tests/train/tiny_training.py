@@ -1,8 +1,18 @@
-"""A tiny target whose next token depends on what it said before, and data written by it."""
+"""A tiny target that speaks a tiny language, and conversations written by it.
+
+The language: a row begins with a key and a symbol; each next symbol follows the last one by a
+permutation that the key chooses, now and then by chance. So context decides, through the target's
+attention, and drafting several symbols takes more than the last one.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
+
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
@@ -10,9 +20,14 @@ from outrider.kernels.weights import RawWeight, raw_float
 from outrider.train.config import OptimConfig, ShapeConfig
 from outrider.train.conversations import Conversations
 from outrider.train.decode import LockstepDecoder
-from outrider.train.target import TorchTarget
+from outrider.train.evaluate import evaluate
+from outrider.train.loop import Trainer, taps_of
+from outrider.train.network import trimmed_head
+from outrider.train.shapes import new_network
+from outrider.train.target import TorchTarget, decoder_layer, rms_norm
 
-H, LAYERS, V = 64, 4, 96
+H, LAYERS, KEYS, V = 64, 4, 8, 48
+LENGTH, BEGIN = 32, 3
 TAPS = (1, 2)
 CONFIG = ModelConfig(
     architecture="llama",
@@ -35,12 +50,13 @@ CONFIG = ModelConfig(
 )
 SHAPE = ShapeConfig(layers=2, block=4, taps=TAPS, draft_vocab=V, markov_rank=32)
 FAST = OptimConfig(
-    steps=250,
+    steps=120,
     seconds=0.0,
-    rows=8,
-    anchors=16,
+    rows=16,
+    anchors=12,
     matrix_lr=1e-2,
     lr=1e-2,
+    weight_decay=0.0,
     compile=False,
     graphs=False,
     log_every=10,
@@ -50,40 +66,75 @@ FAST = OptimConfig(
 
 
 def source(seed: int = 0):
-    """Random weights; attention and head are strong enough that context decides."""
+    """Random weights under the names of a checkpoint."""
     random = torch.Generator().manual_seed(seed)
 
     def tensors(name: str, shape: tuple[int, ...]) -> RawWeight:
         if name.endswith("norm.weight"):
             return raw_float(name, torch.ones(shape))
-        scale = 0.8 if "self_attn" in name else 4.0 if name == "lm_head.weight" else 1.0
-        return raw_float(name, scale * torch.randn(shape, generator=random) * shape[-1] ** -0.5)
+        return raw_float(name, torch.randn(shape, generator=random) * shape[-1] ** -0.5)
 
     return tensors
 
 
 def torch_target(seed: int = 0) -> TorchTarget:
-    """The target as the trainer runs it."""
+    """A target with random weights."""
     return TorchTarget(CONFIG, source(seed), torch.device("cpu"), torch.float32)
 
 
-def written_rows(
-    target: TorchTarget, count: int, length: int, seed: int, temperature: float = 0.5
-) -> Conversations:
-    """Rows that the target writes after random beginnings; ``temperature`` 0 is greedy."""
+def language(rows: int, seed: int, chance: float = 0.1) -> Tensor:
+    """Rows of the language, int64 [rows, LENGTH]."""
+    random = torch.Generator().manual_seed(seed)
+    first = KEYS + 1
+    rules = torch.Generator().manual_seed(99)
+    follow = torch.stack([torch.randperm(V - first, generator=rules) for _ in range(KEYS)])
+    key = torch.randint(KEYS, (rows,), generator=random)
+    symbol = torch.randint(V - first, (rows,), generator=random)
+    columns = [key + 1, symbol + first]
+    while len(columns) < LENGTH:
+        other = torch.randint(V - first, (rows,), generator=random)
+        lucky = torch.rand(rows, generator=random) < chance
+        symbol = torch.where(lucky, other, follow[key, symbol])
+        columns.append(symbol + first)
+    return torch.stack(columns, 1)
+
+
+@lru_cache(maxsize=1)
+def speaking_target(steps: int = 300) -> TorchTarget:
+    """A target that has learnt the language."""
+    target = torch_target()
+    weights = [t for layer in target.layers for t in layer if t is not None]
+    weights += [target.embedding, target.head, target.norm]
+    optimiser = torch.optim.AdamW([w.requires_grad_() for w in weights], lr=3e-3)
+    for step in range(steps):
+        ids = language(32, step)
+        x = F.embedding(ids, target.embedding)
+        for layer in target.layers:
+            x = decoder_layer(x, layer, target.shape, target.angles(LENGTH), None)
+        logits = F.linear(rms_norm(x, target.norm, CONFIG.rms_eps), target.head)
+        loss = F.cross_entropy(logits[:, 1:-1].flatten(0, 1), ids[:, 2:].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    for weight in weights:
+        weight.requires_grad_(False)
+    return target
+
+
+def written_rows(target: TorchTarget, count: int, seed: int, temperature: float) -> Conversations:
+    """Rows that the target writes after a key and two symbols; ``temperature`` 0 is greedy."""
     torch.manual_seed(seed)
-    begin = 4
-    decoder = LockstepDecoder(target, count, length, compiled=False)
-    ids = torch.randint(1, V, (count, length))
-    for position in range(length - 1):
+    decoder = LockstepDecoder(target, count, LENGTH, compiled=False)
+    ids = language(count, 10_000 + seed)
+    for position in range(LENGTH - 1):
         decoder.position.fill_(position)
-        logits = decoder.step(ids[:, position], length)
+        logits = decoder.step(ids[:, position], LENGTH)
         logits[:, 0] = -torch.inf
-        if position + 1 >= begin:
+        if position + 1 >= BEGIN:
             noise = -torch.log(-torch.log(torch.rand_like(logits).clamp_min(1e-10)))
             ids[:, position + 1] = (logits + temperature * noise).argmax(-1)
-    supervised = torch.zeros(count, length, dtype=torch.bool)
-    supervised[:, begin:] = True
+    supervised = torch.zeros(count, LENGTH, dtype=torch.bool)
+    supervised[:, BEGIN:] = True
     return Conversations(
         ids.int(),
         supervised,
@@ -91,3 +142,22 @@ def written_rows(
         torch.full((count,), temperature == 0.0),
         torch.zeros(count, dtype=torch.bool),
     )
+
+
+def evaluated(network, target: TorchTarget, taps=None):
+    """Acceptance of real rounds over greedy rows; ``taps`` feeds other layers than trained."""
+    head = trimmed_head(target, torch.arange(V))
+    rows = written_rows(target, 48, 2, 0.0)
+    return evaluate(network, target, head, rows, taps or taps_of(network), ["all"], 8).overall
+
+
+def trained(kind, target: TorchTarget, folder: Path, shape=SHAPE, optim=FAST):
+    """A network after the fast schedule, and its trainer."""
+    torch.manual_seed(0)
+    network = new_network(kind, CONFIG, shape)
+    head = trimmed_head(target, torch.arange(V))
+    network.warm_start(target, layers=False)
+    rows = written_rows(target, 768, 1, 1.0)
+    trainer = Trainer(network, target, head, rows, optim, folder)
+    trainer.run()
+    return network, trainer

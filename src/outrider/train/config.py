@@ -185,7 +185,7 @@ def load_config(path: Path) -> TrainConfig:
     """Read a configuration; fields that are left out keep their defaults.
 
     Raises:
-        DrafterError: the file is not a JSON object, has an unknown field or a value of a wrong type.
+        DrafterError: it is not a JSON object, has an unknown field or a value of a wrong type.
     """
     try:
         parsed = json.loads(path.read_text())
@@ -211,7 +211,7 @@ def _build(cls: type[Any], values: object, where: str) -> object:
     return cls(**arguments)
 
 
-def _value(hint: Any, value: object, where: str) -> object:
+def _value(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation
     """Check one field against its annotation."""
     if dataclasses.is_dataclass(hint):
         assert isinstance(hint, type)

@@ -1,4 +1,4 @@
-"""Training data: rows of tokens, which of them are the target's own answers, and where they are from."""
+"""Training data: rows of tokens, and which of them are the target's own answers."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """Decoding many conversations in lock-step: every row is at the same position.
 
-All buffers are static, so that a step can be captured into a CUDA graph. Elsewhere keys are attended
-in buckets, the first so many positions with a mask.
+All buffers are static, so that a step can be captured into a CUDA graph. Without a GPU, keys are
+attended in buckets: the first so many positions, with a mask.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -109,13 +110,13 @@ class GraphedStep:
         self._function = function
         self._capture = capture
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
     def prepare(self, value: int) -> None:
         """Capture the graph of a value. The function runs several times: reset state after."""
         if not self._capture or value in self._graphs:
             return
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(2):

@@ -6,8 +6,8 @@ Reads exactly the keys up to the position, so one captured graph serves every po
 from __future__ import annotations
 
 import torch
-import triton
-import triton.language as tl
+import triton  # type: ignore[import-not-found, unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found, unused-ignore]
 from torch import Tensor
 
 #: Keys in a tile, and query rows that a matrix instruction takes at least.
@@ -16,7 +16,7 @@ QUERY_ROWS = 16
 
 
 @triton.jit  # type: ignore[misc, untyped-decorator, unused-ignore]
-def _attend(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913
+def _attend(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0913, PLR0917
     q,  # noqa: ANN001
     k,  # noqa: ANN001
     v,  # noqa: ANN001
@@ -66,12 +66,15 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, position: Tensor, window: int
 
     Args:
         q: queries that share a key head are its rows.
-        k, v: the caches, contiguous.
+        k: cached keys, contiguous.
+        v: cached values, contiguous.
         position: int64 [1], the last position seen.
         window: how many positions are seen, None for all.
     """
     b, g, share, dim = q.shape
-    assert k.is_contiguous() and v.is_contiguous() and share <= QUERY_ROWS, "unsupported layout"
+    assert k.is_contiguous(), "keys must be contiguous"
+    assert v.is_contiguous(), "values must be contiguous"
+    assert share <= QUERY_ROWS, f"{share} query heads share a key head; at most {QUERY_ROWS} can"
     q = q.contiguous()
     out = torch.empty_like(q)
     length = k.shape[2]

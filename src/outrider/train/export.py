@@ -1,8 +1,9 @@
 """Finished drafters as checkpoints: config.json and model.safetensors.
 
-Block drafters follow DeepSpec's layout (``Qwen3DSparkModel``) or z-lab's (``DFlashDraftModel``), MTP
-heads Qwen's tensor names. Keys of our own: ``draft_vocab_size`` with ``d2t`` as in speculators (draft
-token i means target token i + d2t[i]), the tensor ``mask_embedding``, and ``outrider_quantization``.
+Block drafters follow DeepSpec's layout (``Qwen3DSparkModel``) or z-lab's (``DFlashDraftModel``),
+MTP heads Qwen's tensor names. Keys of our own: ``draft_vocab_size`` with ``d2t`` as in speculators
+(draft token i means target token i + d2t[i]), the tensor ``mask_embedding``, and
+``outrider_quantization``.
 """
 
 from __future__ import annotations

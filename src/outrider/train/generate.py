@@ -268,7 +268,7 @@ def generate(
     *,
     fast: bool = False,
 ) -> Conversations:
-    """Write ``config.samples`` rows, or as many as ``config.seconds`` allow; on the CPU's memory."""
+    """Write ``config.samples`` rows, or as many as ``config.seconds`` allow, into host memory."""
     torch.manual_seed(config.seed)
     writer = ConversationWriter(target, frame, config, fast=fast)
     scripts = scripts_of(frame, config.length // 2, target.device)

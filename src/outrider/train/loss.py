@@ -88,7 +88,7 @@ def confidence_loss(confidence: Tensor, variation: Tensor) -> Tensor:
 def teacher_of(target: TorchTarget, hidden: Tensor, head: Tensor, chunk: int = 8192) -> Teacher:
     """The target's distributions at states [B, S, H]; ``head`` is [D, H]."""
     flat = hidden.flatten(0, 1)
-    parts = [_log_sum_exp(part, target.head) for part in flat.split(chunk)]
+    parts = [_log_sum_exp(part, target.head) for part in torch.split(flat, chunk)]
     return Teacher(F.linear(flat, head), torch.cat(parts))
 
 

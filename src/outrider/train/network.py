@@ -191,7 +191,8 @@ class MarkovHead(nn.Module):
 
     def code(self, previous: Tensor) -> Tensor:
         """W1 rows of tokens, [..] to [.., r]."""
-        return self.markov_w1(previous)
+        code: Tensor = self.markov_w1(previous)
+        return code
 
     def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
         """Bias [.., D] of states [.., H] after tokens [..]."""
@@ -279,7 +280,8 @@ class BlockDrafter(nn.Module):
             if kind not in masks:
                 masks[kind] = self._mask(anchors, length, *kind)
             x = layer(x, context, at, masks[kind])
-        return self.norm(x).view(b, n, rows, -1)
+        final: Tensor = self.norm(x)
+        return final.view(b, n, rows, -1)
 
     def _mask(self, anchors: Tensor, length: int, window: int | None, causal: bool) -> Mask:
         make = tiled_block_mask if self.attention == "flex" else block_mask
@@ -363,7 +365,7 @@ def copy_layer(layer: LayerModule, source: LayerTensors) -> None:
     """
     attn, mlp = layer.self_attn, layer.mlp
     parts = [attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight]
-    q, k, v = source.qkv.split([len(part) for part in parts])
+    q, k, v = torch.split(source.qkv, [len(part) for part in parts])
     gate, up = source.gate_up.chunk(2)
     pairs = [
         *zip(parts, (q, k, v), strict=True),

@@ -6,6 +6,7 @@ schedule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -30,7 +31,8 @@ def orthogonalise(matrices: Tensor) -> Tensor:
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * (gram @ gram)) @ x
-    return (x if wide else x.mT).float()
+    back: Tensor = x if wide else x.mT
+    return back.float()
 
 
 class Muon(torch.optim.Optimizer):
@@ -83,7 +85,8 @@ class Optimisers:
 
     def __init__(self, network: nn.Module, config: OptimConfig, device: torch.device) -> None:
         """Sort the parameters: matrices of layers and of ``fc``, and the rest."""
-        matrices, rest = [], []
+        matrices: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
         for name, parameter in network.named_parameters():
             is_matrix = parameter.ndim == 2 and "markov" not in name and "confidence" not in name
             (matrices if is_matrix else rest).append(parameter)
@@ -143,8 +146,6 @@ class Optimisers:
 
 def schedule(share: float, warmup: float, floor: float) -> float:
     """Factor of the peak rate after a share of the schedule."""
-    import math
-
     if share < warmup:
         return max(share / warmup, 1e-3)
     past = min((share - warmup) / max(1 - warmup, 1e-9), 1.0)

@@ -93,7 +93,7 @@ def project(
     b, s, _ = x.shape
     flat = F.linear(rms_norm(x, w.attn_norm, shape.eps), w.qkv, w.qkv_bias)
     heads = flat.view(b, s, -1, shape.head_dim).transpose(1, 2)
-    q, k, v = heads.split([shape.heads, shape.kv_heads, shape.kv_heads], 1)
+    q, k, v = torch.split(heads, [shape.heads, shape.kv_heads, shape.kv_heads], 1)
     if w.q_norm is not None:
         q = rms_norm(q, w.q_norm, shape.eps)
     if w.k_norm is not None:

@@ -1,0 +1,125 @@
+"""The head's best token, drawn and greedy, and the noise behind it; and which kernels run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import numpy as np
+import pytest
+import torch
+from kernel_toys import COUNTS, randn, raw
+
+from outrider.kernels import select as selection
+from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
+from outrider.kernels.table import Kernels
+from outrider.kernels.weights import raw_float
+from outrider.types.errors import ModelError
+
+
+@pytest.mark.parametrize("fmt", ["Q8_0", "Q4_1", "BF16"])
+def test_argmax_is_that_of_the_logits(kernels, fmt):
+    head = kernels.prepare([raw(fmt, 1003, 96)])
+    x = randn(300, 96)
+    for count in COUNTS:
+        want = kernels.linear(x[:count], head).argmax(-1)
+        assert torch.equal(kernels.argmax(x[:count], head), want)
+
+
+def test_ties_go_to_the_lowest_id(kernels):
+    rows = randn(1, 64).repeat(500, 1)
+    rows[:37] = 0.0
+    head = kernels.prepare([raw_float("w", rows)])
+    x = rows[-1:].repeat(3, 1)
+    assert kernels.argmax(x, head).tolist() == [37, 37, 37]
+    assert kernels.argmax(-x, head).tolist() == [0, 0, 0]
+
+
+def test_nan_does_not_win(native):
+    weights = randn(100, 64)
+    weights[7] = torch.nan
+    head = native.prepare([raw_float("w", weights)])
+    x = randn(5, 64)
+    want = native.linear(x, head).nan_to_num(nan=-torch.inf).argmax(-1)
+    assert torch.equal(native.argmax(x, head), want)
+    x[2] = torch.nan
+    got = native.argmax(x, head)
+    assert got[2] == 0
+    assert torch.equal(got[[0, 1, 3, 4]], want[[0, 1, 3, 4]])
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 17])
+def test_draw_is_the_composed_one(kernels, count):
+    head, x = kernels.prepare([raw("Q8_0", 3001, 96)]), randn(count, 96)
+    temperatures = [0.3 + 0.2 * (i % 7) for i in range(count)]
+    seeds = [2**63 + 12345 * i for i in range(count)]
+    positions = [7 * i for i in range(count)]
+    got = kernels.draw(x, head, temperatures, seeds, positions)
+    assert torch.equal(got, Kernels.draw(kernels, x, head, temperatures, seeds, positions))
+    alone = [
+        kernels.draw(x[i : i + 1], head, [temperatures[i]], [seeds[i]], [positions[i]])
+        for i in range(count)
+    ]
+    assert torch.equal(got, torch.cat(alone))
+
+
+def test_temperature_zero_draws_the_argmax(native):
+    head, x = native.prepare([raw("Q8_0", 3001, 96)]), randn(4, 96)
+    got = native.draw(x, head, [0.0, 1.0, 0.0, 1e-6], [1, 2, 3, 4], [5, 6, 7, 8])
+    assert torch.equal(got[[0, 2, 3]], native.argmax(x, head)[[0, 2, 3]])
+
+
+def test_draws_follow_the_distribution(native):
+    weights = torch.tensor([[1.0], [2.0], [4.0], [1.0]]).log().repeat(1, 1)
+    head, x = native.prepare([raw_float("w", weights)]), torch.ones(4000, 1)
+    ids = native.draw(x, head, [1.0] * 4000, [99] * 4000, list(range(4000)))
+    share = torch.bincount(ids, minlength=4) / 4000
+    assert share.tolist() == pytest.approx([0.125, 0.25, 0.5, 0.125], abs=0.03)
+
+
+@pytest.mark.parametrize("stream", [STREAM_TOKEN, STREAM_DRAFT])
+def test_noise_is_the_reference(native, reference, stream):
+    """Logarithms are within 2 ulp in float64, so a rounded float32 differs once in many millions."""
+    ids = torch.arange(100_003)
+    for seed, position in ((0, 0), (2**64 - 1, 2**31), (123456789, 17)):
+        got = native.gumbel(seed, stream, position, ids)
+        want = reference.gumbel(seed, stream, position, ids)
+        assert (got != want).sum() <= 1
+        assert (got - want).abs().max() <= 1e-6
+
+
+def test_noise_does_not_depend_on_its_place(kernels):
+    ids = torch.tensor([5, 49151, 0, 17, 2**31 + 5])
+    whole = kernels.gumbel(3, 0, 9, torch.cat([torch.arange(40), ids]))
+    for i, token in enumerate(ids):
+        assert kernels.gumbel(3, 0, 9, token[None])[0] == whole[40 + i]
+
+
+def test_noise_bound(native):
+    """The head skips noise that could not win; the bound it uses holds at the largest word."""
+    largest = -np.log(-np.log((2.0**32 - 0.5) / 2.0**32))
+    assert largest < 23.0
+
+
+def test_select_pins_a_path(native):
+    path = native.name.removeprefix("cpu-")
+    assert selection.select(threads=1, path=path).name == f"cpu-{path}"
+    assert selection.select(path="reference").name == "reference"
+
+
+@pytest.mark.parametrize(
+    ("device", "path", "what"), [("tpu", None, "device"), ("cpu", "sse", "path")]
+)
+def test_select_refuses_unknown_names(device, path, what):
+    with pytest.raises(ModelError, match=what):
+        selection.select(device, path=path)
+
+
+def test_select_without_the_extension(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "outrider.kernels.cpu", None)
+    with caplog.at_level(logging.WARNING, "outrider"):
+        assert selection.select().name == "reference"
+    assert len(caplog.records) == 1
+    assert "compiler" in caplog.text
+    with pytest.raises(ModelError, match="native"):
+        selection.select(path="portable")

@@ -1,0 +1,130 @@
+"""Whole stacks: fused against composed, row by row, and on any number of threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kernel_toys import make_stack, one_group, randn, relative, same_bits
+
+from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.table import Kernels
+
+VARIANTS = {
+    "llama": {"fmt": "Q4_1", "heads": 9, "kv": 3, "d": 64},
+    "odd-width": {"fmt": "Q4_0", "heads": 4, "kv": 2, "d": 40, "inner": 96},
+    "qwen": {"fmt": "Q8_0", "heads": 4, "kv": 1, "d": 128, "qk_norm": True, "bias": True},
+    "window": {"fmt": "Q4_1", "heads": 8, "kv": 2, "d": 80, "window": 70},
+    "bf16": {"fmt": "BF16", "heads": 3, "kv": 1, "d": 32, "hidden": 60, "inner": 100},
+    "f32": {"fmt": "F32", "heads": 2, "kv": 2, "d": 64, "inner": 160},
+    "k-quant": {"fmt": "Q6_K", "heads": 4, "kv": 4, "d": 64, "layers": 1},
+}
+#: Relative error (RMS) of two random layers: the sum of what products and attention add.
+BOUND = {"bf16": 0.01, "f32": 0.01}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_fused_layers_are_the_composed_ones(native, name):
+    stack, hidden = make_stack(native, **VARIANTS[name])
+    x, layers = randn(150, hidden), len(stack.layers)
+    stores = [native.allocate(layers, 6, stack.num_kv_heads, stack.head_dim) for _ in range(2)]
+    taps = (layers - 1, -1, 0)
+    for start, count in ((0, 100), (100, 1), (101, 9), (110, 40)):
+        rows = one_group(start, count, pages=[5, 1, 0, 3, 2])
+        part = x[start : start + count]
+        fused = native.run_layers(stack, part, rows, stores[0], taps)
+        composed = Kernels.run_layers(native, stack, part, rows, stores[1], taps)
+        assert all(map(same_bits, fused, composed)), (start, count)
+    assert torch.equal(stores[0].read_page(3)[0], stores[1].read_page(3)[0])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_fused_block_is_the_composed_one(native, name, causal):
+    stack, hidden = make_stack(native, **VARIANTS[name], causal=causal)
+    x, layers = randn(90, hidden), len(stack.layers)
+    store = native.allocate(layers, 4, stack.num_kv_heads, stack.head_dim)
+    native.run_layers(stack, x, one_group(0, 90, pages=[0, 1, 2]), store)
+    groups = (RowGroup(90, 7, [0, 1, 2]), RowGroup(33, 5, [0, 1], 20), RowGroup(0, 3, []))
+    block = randn(15, hidden, seed=7)
+    fused = native.run_block(stack, block, Rows(groups), store)
+    assert same_bits(fused, Kernels.run_block(native, stack, block, Rows(groups), store))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_layers_match_reference(native, reference, name):
+    outputs = []
+    for kernels in (native, reference):
+        stack, hidden = make_stack(kernels, **VARIANTS[name])
+        store = kernels.allocate(len(stack.layers), 4, stack.num_kv_heads, stack.head_dim)
+        outputs.append(kernels.run_layers(stack, randn(60, hidden), one_group(0, 60), store)[0])
+    assert relative(*outputs) < BOUND.get(name, 0.03)
+
+
+@pytest.mark.parametrize("name", ["llama", "window", "bf16"])
+def test_layers_are_invariant_under_chunking(kernels, name):
+    stack, hidden = make_stack(kernels, **VARIANTS[name])
+    x, table = randn(300, hidden), list(range(10))
+    whole = None
+    for chunks in (
+        [300],
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 33, 64, 50],
+        [150, 150],
+    ):
+        store = kernels.allocate(len(stack.layers), 10, stack.num_kv_heads, stack.head_dim)
+        parts, start = [], 0
+        for count in chunks:
+            rows = one_group(start, count, pages=table)
+            parts.append(kernels.run_layers(stack, x[start : start + count], rows, store)[0])
+            start += count
+        got = torch.cat(parts)
+        whole = got if whole is None else whole
+        assert same_bits(got, whole), chunks
+
+
+def test_layers_are_invariant_in_a_batch(kernels):
+    stack, hidden = make_stack(kernels, **VARIANTS["llama"])
+    tables = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], [14, 15], [16]]
+    store = kernels.allocate(len(stack.layers), 17, 3, 64)
+    prompts = [randn(count, hidden, seed=i) for i, count in enumerate((400, 50, 20))]
+    for table, prompt in zip(tables, prompts, strict=True):
+        kernels.run_layers(stack, prompt, Rows((RowGroup(0, len(prompt), table),)), store)
+    counts = (1, 6, 9)
+    steps = [randn(count, hidden, seed=9) for count in counts]
+    groups = [RowGroup(len(p), c, t) for p, c, t in zip(prompts, counts, tables, strict=True)]
+    alone = [
+        kernels.run_layers(stack, s, Rows((g,)), store)[0]
+        for s, g in zip(steps, groups, strict=True)
+    ]
+    together, _ = kernels.run_layers(stack, torch.cat(steps), Rows(tuple(groups)), store)
+    assert same_bits(together, torch.cat(alone))
+
+
+def test_threads_do_not_change_bits(native):
+    from outrider.kernels.cpu import CpuKernels
+
+    path = native.name.removeprefix("cpu-")
+    outputs = []
+    for threads in (1, 2, 3):
+        kernels = CpuKernels(threads, path)
+        stack, hidden = make_stack(kernels, **VARIANTS["llama"])
+        store = kernels.allocate(len(stack.layers), 30, 3, 64)
+        x = randn(900, hidden)
+        prompt, _ = kernels.run_layers(stack, x, one_group(0, 900, pages=list(range(30))), store)
+        step, _ = kernels.run_layers(stack, x[:1], one_group(900, 1, pages=list(range(30))), store)
+        verify, _ = kernels.run_layers(
+            stack, x[:8], one_group(900, 8, pages=list(range(30))), store
+        )
+        outputs.append(torch.cat([prompt, step, verify]))
+    assert same_bits(outputs[0], outputs[1])
+    assert same_bits(outputs[0], outputs[2])
+    assert same_bits(outputs[0][-9], outputs[0][-8])
+
+
+def test_stacks_are_forgotten(native):
+    stack, hidden = make_stack(native, **VARIANTS["llama"])
+    store = native.allocate(2, 1, 3, 64)
+    known = len(native._stacks)
+    native.run_layers(stack, randn(1, hidden), one_group(0, 1), store)
+    assert len(native._stacks) == known + 1
+    del stack
+    assert len(native._stacks) == known
