@@ -1,7 +1,7 @@
 // Row-wise operators: normalise, quantise, gate, rotate, look up.
 #pragma once
 
-// exp(x) within 2 units in the last place; 0 below -87.3, saturated above 88.7, NaN kept.
+// exp(x) within 2 units in the last place; 0 below -87.3, infinite above 88.7, NaN kept.
 inline F exp16(F x) {
   const float low = -87.33654f, high = 88.72283f;
   const F c = smaller(splat(high), larger(splat(low), x));  // a NaN stays: it is the second operand
@@ -17,7 +17,8 @@ inline F exp16(F x) {
   p = fma(p, r, splat(0.5f));
   p = fma(p, r, splat(1.0f));
   p = fma(p, r, splat(1.0f));
-  return pick(less(x, splat(low)), splat(0.0f), scale2(p, n));
+  const F y = pick(less(splat(high), x), splat(__builtin_inff()), scale2(p, n));
+  return pick(less(x, splat(low)), splat(0.0f), y);
 }
 
 inline F silu(F gate, F up) {

@@ -64,7 +64,8 @@ def test_both_observe_everything(learned):
     observe(drafter, state, REPEATING)
     twin = state.fork()
     state.truncate(len(FRESH))
-    assert state.length == state.ngram.length == state.learned.length == len(FRESH)
+    assert state.length == state.ngram.length == len(FRESH)
+    assert state.learned.length + state.waiting_rows == len(FRESH)
     assert draft(drafter, twin, 11, 2).tokens == [12, 13]
     assert isinstance(draft(drafter, state, 11, 2), Proposal)
     drafter.audit([state, twin])
@@ -74,6 +75,25 @@ def test_both_observe_everything(learned):
     state.release()
     twin.release()
     assert learned.pool.num_used == 0
+
+
+def test_waiting_rows_draft_as_if_observed_at_once(learned):
+    """Rows in many pieces, kept waiting, against the same rows observed one piece at a time."""
+    drafter = make(learned)
+    patient, eager = drafter.begin(DraftSampling()), learned.begin(DraftSampling())
+    for first in range(0, 24, 3):
+        tokens = FRESH[first : first + 3]
+        observe(drafter, patient, tokens)
+        rows = CommittedRows(tokens, first, taps_of(learned, 3, start=first))
+        learned.observe([eager], [rows])
+    patient.truncate(20)
+    eager.truncate(20)
+    assert patient.learned.length == 0
+    assert same(draft(drafter, patient, 5, 3), draft(learned, eager, 5, 3))
+    assert patient.learned.length == 20
+    observe(drafter, patient, [1] * 70)
+    assert patient.waiting_rows == 0, "too many rows are handed over at once"
+    drafter.audit([patient])
 
 
 def test_tails_carry_both(learned):

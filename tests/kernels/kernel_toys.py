@@ -15,6 +15,10 @@ from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight, ra
 COUNTS = (*range(1, 18), 33, 64, 300)
 FORMATS = (*BLOCK_FORMATS, *FLOAT_FORMATS)
 
+#: Largest scale, so that weights of every format are about as large.
+SCALES = {"Q8_0": 1e-3, "Q4_0": 0.015, "Q4_1": 0.015, "Q5_0": 0.008, "Q5_1": 0.008}
+SCALES |= {"Q4_K": 4e-4, "Q5_K": 2e-4, "Q6_K": 4e-5}
+
 #: Offsets of the half-precision numbers in a block: its scale, and its minimum if it has one.
 HALVES = {
     "Q8_0": (0,),
@@ -44,7 +48,8 @@ def raw(fmt, n, k, seed=0):
     rng = np.random.default_rng(seed)
     blocks = rng.integers(0, 256, (n * (k // weights), size), dtype=np.uint8)
     for at in HALVES[fmt]:
-        scale = rng.uniform(0.002, 0.01, len(blocks)) * rng.choice([-1, 1], len(blocks))
+        scale = rng.uniform(SCALES[fmt] / 4, SCALES[fmt], len(blocks))
+        scale *= rng.choice([-1, 1], len(blocks))
         scale = np.abs(scale) if fmt.endswith("K") else scale
         blocks[:, at : at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
     return RawWeight("w", (n, k), fmt, torch.from_numpy(blocks.reshape(n, -1)))

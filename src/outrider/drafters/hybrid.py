@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import torch
+
 from outrider.drafters.base import (
     CommittedRows,
     Drafter,
@@ -19,38 +21,63 @@ from outrider.drafters.ngram import NgramDrafter, NgramState, NgramTail
 
 #: Tokens of a match from which a copy beats a prediction.
 LONG_MATCH: Final = 6
+#: Rows that may wait for the learned drafter; more are handed over at once, to bound memory.
+MOST_WAITING: Final = 64
 
 
 class HybridState(DraftState):
     """The states of both drafters, which observe the same rows.
 
+    The learned drafter's rows wait until it is asked: while the engine decodes plainly, or copies,
+    observing costs nothing, and rows handed over together cost little more than one.
+
     Attributes:
         ngram: the n-gram drafter's state.
         learned: the learned drafter's state.
+        waiting: rows that the learned drafter has yet to observe, in order.
     """
 
-    def __init__(self, ngram: NgramState, learned: DraftState) -> None:
+    def __init__(
+        self, ngram: NgramState, learned: DraftState, waiting: Sequence[CommittedRows] = ()
+    ) -> None:
         self.ngram = ngram
         self.learned = learned
+        self.waiting = list(waiting)
+
+    @property
+    def waiting_rows(self) -> int:
+        """How many rows wait."""
+        return sum(len(rows.tokens) for rows in self.waiting)
 
     @property
     def length(self) -> int:
-        """Committed rows observed so far."""
-        return self.learned.length
+        """Committed rows observed so far, waiting ones included."""
+        return self.learned.length + self.waiting_rows
 
     def truncate(self, length: int) -> None:
         """Forget what both observed at and after ``length``."""
         self.ngram.truncate(length)
-        self.learned.truncate(length)
+        self.waiting = [_until(rows, length) for rows in self.waiting if rows.start < length]
+        if length < self.learned.length:
+            self.learned.truncate(length)
 
     def fork(self) -> HybridState:
         """Return an independent state."""
-        return HybridState(self.ngram.fork(), self.learned.fork())
+        return HybridState(self.ngram.fork(), self.learned.fork(), self.waiting)
 
     def release(self) -> None:
         """Release both states."""
         self.ngram.release()
         self.learned.release()
+        self.waiting.clear()
+
+
+def _until(rows: CommittedRows, length: int) -> CommittedRows:
+    """The rows below position ``length``."""
+    count = min(len(rows.tokens), length - rows.start)
+    return CommittedRows(
+        rows.tokens[:count], rows.start, None if rows.taps is None else rows.taps[:count]
+    )
 
 
 @dataclass(frozen=True)
@@ -94,8 +121,20 @@ class HybridDrafter(Drafter):
     def observe(self, states: Sequence[DraftState], rows: Sequence[CommittedRows]) -> None:
         """Let both observe everything, so that either can draft next."""
         mine = [hybrid_state(state) for state in states]
-        self.learned.observe([state.learned for state in mine], rows)
         self.ngram.observe([state.ngram for state in mine], rows)
+        for state, new in zip(mine, rows, strict=True):
+            state.waiting.append(new)
+        self._hand_over([state for state in mine if state.waiting_rows > MOST_WAITING])
+
+    def _hand_over(self, states: Sequence[HybridState]) -> None:
+        """Let the learned drafter observe what waits, joined into one run of rows per session."""
+        behind = [state for state in states if state.waiting]
+        if not behind:
+            return
+        joined = [_joined(state.waiting) for state in behind]
+        for state in behind:
+            state.waiting = []
+        self.learned.observe([state.learned for state in behind], joined)
 
     def propose(
         self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
@@ -112,6 +151,8 @@ class HybridDrafter(Drafter):
             if not places:
                 continue
             drafter: Drafter = self.ngram if copies else self.learned
+            if not copies:
+                self._hand_over([mine[place] for place in places])
             proposals = drafter.propose(
                 [mine[place].ngram if copies else mine[place].learned for place in places],
                 [tips[place] for place in places],
@@ -136,6 +177,7 @@ class HybridDrafter(Drafter):
     def export_tail(self, state: DraftState, upto: int) -> HybridTail | None:
         """Export both tails; None if either drafter has none."""
         mine = hybrid_state(state)
+        self._hand_over([mine])
         learned = self.learned.export_tail(mine.learned, upto)
         ngram = self.ngram.export_tail(mine.ngram, upto)
         return None if learned is None or ngram is None else HybridTail(upto, ngram, learned)
@@ -163,7 +205,15 @@ class HybridDrafter(Drafter):
         self.ngram.audit([state.ngram for state in mine])
         self.learned.audit([state.learned for state in mine])
         for state in mine:
-            assert state.ngram.length == state.learned.length, "the two drafters are out of step"
+            assert state.ngram.length == state.length, "the two drafters are out of step"
+
+
+def _joined(pieces: Sequence[CommittedRows]) -> CommittedRows:
+    """Consecutive rows as one; a piece without taps, or out of step, is left to the drafter."""
+    tokens = [token for piece in pieces for token in piece.tokens]
+    taps = [piece.taps for piece in pieces if piece.taps is not None]
+    whole = torch.cat(taps) if taps and len(taps) == len(pieces) else None
+    return CommittedRows(tokens, pieces[0].start, whole)
 
 
 def hybrid_state(state: DraftState) -> HybridState:

@@ -1,0 +1,206 @@
+"""The state machine that writes conversations, on a target with random weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_training import CONFIG, V, torch_target
+
+from outrider.train.config import GenerateConfig
+from outrider.train.conversations import (
+    LOOP_RUN,
+    Conversations,
+    concatenate,
+    ever_looping,
+    load_conversations,
+    looping_now,
+)
+from outrider.train.decode import LockstepDecoder
+from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts
+from outrider.train.generate import NO_FLOOR, generate, sample
+from outrider.types.errors import DrafterError
+
+END = 0
+FRAME = Frame(
+    prefix=(1, 2, 3),
+    header=(4, 5),
+    again=(6, 7),
+    end=END,
+    openers=(((),), ((8, 9), (10,))),
+    follow_ups=((), (11,)),
+)
+SMALL = GenerateConfig(
+    samples=24,
+    batch=12,
+    length=64,
+    user_tokens=6,
+    min_room=12,
+    min_supervised=1,
+    key_step=16,
+    seed=4,
+)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    # The random target seldom ends a turn by itself: make the end token likely.
+    target = torch_target()
+    target.head[END] += target.head.std() * 3
+    return generate(target, FRAME, SMALL)
+
+
+def turns(ids, supervised):
+    """Split a row at its end tokens into (tokens, supervised tokens) by turn."""
+    out, start = [], 0
+    for index, token in enumerate(ids):
+        if token == END:
+            out.append((ids[start : index + 1], supervised[start : index + 1]))
+            start = index + 1
+    return [*out, (ids[start:], supervised[start:])]
+
+
+def test_rows_follow_the_frame(rows):
+    assert len(rows) >= SMALL.samples
+    several = 0
+    for ids, supervised in zip(rows.ids.tolist(), rows.supervised.tolist(), strict=True):
+        user, *rest = turns(ids, supervised)
+        assert user[0][:3] == [1, 2, 3]
+        assert not any(user[1])
+        answers = [turn for turn in rest if any(turn[1])]
+        several += len(answers) > 1
+        for index, (tokens, marks) in enumerate(rest):
+            if index % 2 == 0 and len(tokens) > 3:
+                assert tokens[:2] == [4, 5]
+                assert not any(marks[:2])
+                assert all(marks[2:])
+            elif len(tokens) > 3:
+                assert tokens[:2] == [6, 7]
+                assert not any(marks)
+                assert len(tokens) <= 2 + 1 + SMALL.user_tokens
+    assert several > 2
+
+
+def test_categories_and_openers(rows):
+    for ids, category in zip(rows.ids.tolist(), rows.category.tolist(), strict=True):
+        if category == 1:
+            assert ids[3:5] == [8, 9] or ids[3] == 10
+    assert set(rows.category.tolist()) == {0, 1}
+
+
+def test_greedy_answers_are_the_targets(rows):
+    target = torch_target()
+    target.head[END] += target.head.std() * 3
+    greedy = rows.select(rows.greedy)
+    assert 0 < len(greedy) < len(rows)
+    ids = greedy.ids.long()
+    hidden = target.states(ids, ()).hidden
+    chosen = target.logits(hidden).argmax(-1)[:, :-1]
+    marks = greedy.supervised[:, 1:]
+    assert (chosen[marks] == ids[:, 1:][marks]).float().mean() > 0.99
+
+
+def test_given_prompts_are_answered_as_they_are():
+    prompts = ((20, 21, 22), (23,))
+    frame = replace(FRAME, prompts=prompts, prompt_categories=(0, 1))
+    config = replace(SMALL, samples=12, max_turns=1)
+    rows = generate(torch_target(), frame, config)
+    for ids, marks, category in zip(
+        rows.ids.tolist(), rows.supervised.tolist(), rows.category.tolist(), strict=True
+    ):
+        asked = [1, 2, 3, *prompts[category], END, 4, 5]
+        assert ids[: len(asked)] == asked
+        assert marks.index(True) == len(asked)
+
+
+def test_lockstep_decoding_equals_whole_passes():
+    target = torch_target()
+    ids = torch.randint(V, (3, 20))
+    hidden = target.states(ids, ()).hidden
+    decoder = LockstepDecoder(target, 3, 20, compiled=False)
+    for position in range(20):
+        decoder.position.fill_(position)
+        logits = decoder.step(ids[:, position], 10 if position < 10 else 20)
+        expected = target.logits(hidden[:, position])
+        assert torch.allclose(logits, expected, atol=1e-4)
+
+
+def test_sampling():
+    torch.manual_seed(0)
+    logits = torch.tensor([[0.0, 2.0, 1.0]]).repeat(4000, 1)
+    none = torch.full((4000,), NO_FLOOR)
+    assert (sample(logits, torch.zeros(4000), none) == 1).all()
+    drawn = sample(logits, torch.full((4000,), 0.7), none)
+    share = torch.bincount(drawn, minlength=3) / 4000
+    assert torch.allclose(share, (logits[0] / 0.7).softmax(0), atol=0.03)
+    floored = sample(logits, torch.ones(4000), torch.full((4000,), -1.5))
+    assert (floored != 0).all()
+    assert (floored == 2).any()
+
+
+def test_loops_are_found():
+    torch.manual_seed(1)
+    free = torch.randint(V, (1, 160))
+    looping = free.clone()
+    looping[0, 60:140] = torch.tensor([1, 2, 3, 4, 5]).repeat(16)
+    ids = torch.cat([free, looping])
+    answer = torch.ones(2, 160, dtype=torch.bool)
+    assert ever_looping(ids, answer).tolist() == [False, True]
+    assert looping_now(ids, answer, 140).tolist() == [False, True]
+    assert looping_now(ids, answer, 159).tolist() == [False, False]
+    answer[1, 60 + LOOP_RUN - 10 : 140] = False
+    assert ever_looping(ids, answer).tolist() == [False, False]
+
+
+def test_conversations_on_disk(tmp_path, rows):
+    path = tmp_path / "rows.safetensors"
+    rows.save(path)
+    again = concatenate([load_conversations(path)] * 2)
+    assert len(again) == 2 * len(rows)
+    training, heldout = again.split(5)
+    assert (len(training), len(heldout)) == (2 * len(rows) - 5, 5)
+    assert torch.equal(heldout.ids, rows.ids[-5:])
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.safetensors"]
+    assert isinstance(again.select(again.greedy), Conversations)
+
+
+class Letters:
+    """A tokenizer of single characters with a template like ChatML."""
+
+    def __init__(self, pattern: str = "<{role}>{content}|") -> None:
+        self.pattern = pattern
+
+    def encode(self, text, *, add_special):
+        return [ord(c) for c in text]
+
+    def render_chat(self, messages, **variables):
+        return "!" + "".join(self.pattern.format(**m) for m in messages) + "<assistant>"
+
+
+def test_frame_of_a_template(tmp_path):
+    frame = frame_of(Letters(), [ord("|")])
+    assert frame.prefix == tuple(map(ord, "!<user>"))
+    assert frame.header == tuple(map(ord, "<assistant>"))
+    assert frame.again == tuple(map(ord, "<user>"))
+    assert frame.end == ord("|")
+    assert len(frame.openers) == len(CATEGORIES)
+    (tmp_path / "prompts").write_text("Hi\n\nYou\n")
+    given = with_prompts(frame, tmp_path / "prompts", Letters())
+    assert given.prompts == ((72, 105), tuple(map(ord, "You")))
+    (tmp_path / "prompts").write_text("\n")
+    with pytest.raises(DrafterError, match="no prompt"):
+        with_prompts(frame, tmp_path / "prompts", Letters())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [("<{role}>{content}", "end token"), ("<{role}>|", "as they are")],
+)
+def test_templates_that_do_not_fit(pattern, message):
+    with pytest.raises(DrafterError, match=message):
+        frame_of(Letters(pattern), [ord("|")])
+
+
+def test_target_shape_is_the_configurations():
+    assert CONFIG.num_layers == len(torch_target().layers)
