@@ -90,6 +90,7 @@ def test_waiting_rows_draft_as_if_observed_at_once(learned):
     eager.truncate(20)
     assert patient.learned.length == 0
     assert same(draft(drafter, patient, 5, 3), draft(learned, eager, 5, 3))
+    eager.release()
     assert patient.learned.length == 20
     observe(drafter, patient, [1] * 70)
     assert patient.waiting_rows == 0, "too many rows are handed over at once"
