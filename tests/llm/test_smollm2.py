@@ -85,9 +85,19 @@ def test_whole_model_rows_on_the_default_kernels(llm: LLM) -> None:
 def test_every_drafter_gives_the_same_answer(llm: LLM) -> None:
     plain = llm.chat(QUESTION, GREEDY)[0].outputs[0]
     assert len(plain.text) > 20
-    for drafter in ("ngram", "auto"):
-        other = llm.variant(drafter=drafter, draft_length=7).chat(QUESTION, GREEDY)[0].outputs[0]
-        assert other.token_ids == plain.token_ids
+    names = {
+        "ngram": "ngram",
+        "auto": "ngram+dspark",
+        "smollm2-dspark": "dspark",
+        "smollm2-mtp": "mtp",
+    }
+    for drafter, name in names.items():
+        variant = llm.variant(drafter=drafter, draft_length=7)
+        assert variant.drafter_name == name
+        output = variant.chat(QUESTION, GREEDY)[0]
+        assert output.outputs[0].token_ids == plain.token_ids
+        if drafter != "ngram":
+            assert output.metrics.speculation.acceptance_length > 1.2, "trained on this model"
 
 
 def test_generate_accepts_text_and_tokens(llm: LLM) -> None:

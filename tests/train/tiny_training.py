@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from outrider.config.model import ModelConfig

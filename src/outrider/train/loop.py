@@ -283,6 +283,7 @@ class Trainer:
         """Append an entry to the log, with an evaluation if there is an evaluator."""
         h = self.history
         ce, tv, _ = self._objective.parts.tolist()
+        tv = tv if self._phase else 0.0
         found = None if evaluator is None else evaluator(self._network).overall
         entry = LogEntry(
             h.step,
