@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,24 @@ def test_coupled_sampling_believes_an_oracle(target: Target, plain: Any) -> None
     assert views(outputs) == views(plain)
     speculation = [o.metrics.speculation for o in outputs]
     assert sum(s.accepted for s in speculation) > sum(s.rounds for s in speculation)
+
+
+def test_siblings_draw_with_their_own_noise(target: Target, tmp_path: Path) -> None:
+    """A completion forked off a prompt drafts as a request of its own seed does."""
+    config = EngineConfig(max_num_seqs=4, draft_length=5)
+    params = SamplingParams(n=3, temperature=0.7, seed=40, max_tokens=30, ignore_eos=True)
+    together = serve(
+        target, MAKERS["dspark"](tmp_path, target), [(PROMPTS[2], params)], config=config
+    )
+    singles = [
+        serve(
+            target,
+            MAKERS["dspark"](tmp_path, target),
+            [(PROMPTS[2], replace(params, n=1, seed=40 + index))],
+            config=config,
+        )[0]
+        for index in range(3)
+    ]
+    accepted = sum(single.metrics.speculation.accepted for single in singles)
+    assert together[0].metrics.speculation.accepted == accepted
+    assert accepted > 0

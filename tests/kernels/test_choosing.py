@@ -79,7 +79,7 @@ def test_draws_follow_the_distribution(native):
 
 @pytest.mark.parametrize("stream", [STREAM_TOKEN, STREAM_DRAFT])
 def test_noise_is_the_reference(native, reference, stream):
-    """Logarithms are within 2 ulp in float64, so a rounded float32 differs once in many millions."""
+    """Logarithms within 2 ulp in float64: a rounded float32 differs once in many millions."""
     ids = torch.arange(100_003)
     for seed, position in ((0, 0), (2**64 - 1, 2**31), (123456789, 17)):
         got = native.gumbel(seed, stream, position, ids)

@@ -32,7 +32,7 @@ class SpyState(DraftState):
     def truncate(self, length: int) -> None:
         del self.tokens[length:]
 
-    def fork(self) -> SpyState:
+    def fork(self, sampling: DraftSampling | None = None) -> SpyState:
         twin = SpyState()
         twin.tokens = list(self.tokens)
         return twin

@@ -38,7 +38,7 @@ class ReplayState(DraftState):
         """Forget the tokens at and after position ``length``."""
         del self.tokens[length:]
 
-    def fork(self) -> ReplayState:
+    def fork(self, sampling: DraftSampling | None = None) -> ReplayState:
         """Return a copy."""
         return ReplayState(self.tokens)
 

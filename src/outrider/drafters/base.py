@@ -74,8 +74,12 @@ class DraftState(ABC):
         """Forget what was observed at and after position ``length``."""
 
     @abstractmethod
-    def fork(self) -> DraftState:
-        """Return an independent state with the same observations."""
+    def fork(self, sampling: DraftSampling | None = None) -> DraftState:
+        """Return an independent state with the same observations.
+
+        Args:
+            sampling: how the new session's target draws; None as this one's.
+        """
 
     @abstractmethod
     def release(self) -> None:
@@ -122,7 +126,11 @@ class Drafter(ABC):
 
     @abstractmethod
     def observe(self, states: Sequence[DraftState], rows: Sequence[CommittedRows]) -> None:
-        """Ingest newly committed rows, one entry per state, continuing where each state ends."""
+        """Ingest newly committed rows, one entry per state, continuing where each state ends.
+
+        Rows without taps, although the drafter reads some, were reused from a cache and never
+        computed: the state moves past them and starts cold.
+        """
 
     @abstractmethod
     def propose(

@@ -55,9 +55,9 @@ class ContextState(DraftState):
         else:
             self.cache.truncate(length)
 
-    def fork(self) -> ContextState:
+    def fork(self, sampling: DraftSampling | None = None) -> ContextState:
         """Return an independent state; pages are shared until one of the two writes."""
-        return ContextState(self.cache.fork(), self.sampling)
+        return ContextState(self.cache.fork(), sampling or self.sampling)
 
     def release(self) -> None:
         """Return every page."""

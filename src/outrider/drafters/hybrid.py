@@ -61,9 +61,9 @@ class HybridState(DraftState):
         if length < self.learned.length:
             self.learned.truncate(length)
 
-    def fork(self) -> HybridState:
+    def fork(self, sampling: DraftSampling | None = None) -> HybridState:
         """Return an independent state."""
-        return HybridState(self.ngram.fork(), self.learned.fork(), self.waiting)
+        return HybridState(self.ngram.fork(sampling), self.learned.fork(sampling), self.waiting)
 
     def release(self) -> None:
         """Release both states."""

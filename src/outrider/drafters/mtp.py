@@ -102,9 +102,9 @@ class MtpState(ContextState):
         super().fail(reason, length)
         self.hidden = HiddenStates()
 
-    def fork(self) -> MtpState:
+    def fork(self, sampling: DraftSampling | None = None) -> MtpState:
         """Return an independent state."""
-        return MtpState(self.cache.fork(), self.sampling, self.hidden.copy())
+        return MtpState(self.cache.fork(), sampling or self.sampling, self.hidden.copy())
 
     def release(self) -> None:
         """Return every page and forget all states."""

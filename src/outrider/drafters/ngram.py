@@ -202,7 +202,7 @@ class NgramState(DraftState):
         self.index.truncate(max(length - self.base, 0))
         self.base = min(self.base, length)
 
-    def fork(self) -> NgramState:
+    def fork(self, sampling: DraftSampling | None = None) -> NgramState:
         """Return an independent state with the same tokens."""
         return NgramState(self.index.copy(), self.base, self.trust.copy())
 

@@ -139,7 +139,7 @@ class Engine:
             coupled = self._config.verification == "coupled"
             stream_id = STREAM_TOKEN if coupled else STREAM_DRAFT
             sampling = DraftSampling(params.temperature, seed, stream_id)
-            session.start_drafting(lambda: drafter.begin(sampling))
+            session.start_drafting(drafter.begin, sampling)
             session.draft_end = drafter.max_position
             session.pace = Pace(drafter.expected_acceptance) if self._drafting.worth else None
         return session

@@ -69,7 +69,8 @@ class CpuStore(PageStore):
     def write_page(self, page: int, contents: tuple[Tensor, ...]) -> None:
         """Overwrite one page."""
         (content,) = contents
-        assert content.dtype == torch.uint8 and content.numel() == self.page_nbytes
+        assert content.dtype == torch.uint8
+        assert content.numel() == self.page_nbytes
         self.native.write(self._checked(page), content.contiguous().data_ptr())
 
     def clear_page(self, page: int, upto: int) -> None:
@@ -171,11 +172,14 @@ class CpuKernels(Kernels):
     def rotate(self, x: Tensor, positions: Tensor, table: RotaryTable) -> Tensor:
         """Rotate head by head."""
         x, positions = _floats(x), positions.contiguous()
+        n, heads, head_dim = x.shape
         out = torch.empty_like(x)
         self._engine.rotate(
             x.data_ptr(),
             positions.data_ptr(),
-            *x.shape,
+            n,
+            heads,
+            head_dim,
             table.cos.data_ptr(),
             table.sin.data_ptr(),
             out.data_ptr(),

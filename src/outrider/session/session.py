@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outrider.caches.paged import PagedCache
-from outrider.drafters.base import DraftState
+from outrider.drafters.base import DraftSampling, DraftState
 from outrider.session.stream import TokenStream
 from outrider.session.worth import Pace
 from outrider.types.output import TokenLogprob
@@ -36,6 +36,7 @@ class SpecSession:
         cache: target rows; its length is ``stream.committed`` at every round boundary.
         chooser: its rule for the target's token.
         begin_drafting: returns a fresh drafter state; None if it never drafts.
+        draft_sampling: how its target draws, for the drafter.
         draft_state: the drafter's state, None if it does not draft.
         paused: it observes but does not draft.
         pace: chooses its draft lengths; None drafts as many as are asked for.
@@ -63,7 +64,8 @@ class SpecSession:
         self.stream = stream
         self.cache = cache
         self.chooser = chooser
-        self.begin_drafting: Callable[[], DraftState] | None = None
+        self.begin_drafting: Callable[[DraftSampling], DraftState] | None = None
+        self.draft_sampling = DraftSampling()
         self.draft_state: DraftState | None = None
         self.paused = False
         self.pace: Pace | None = None
@@ -133,13 +135,16 @@ class SpecSession:
             self.draft_state.release()
             self.draft_state = None
         if first.draft_state is not None:
-            self.draft_state = first.draft_state.fork()
+            self.draft_state = first.draft_state.fork(self.draft_sampling)
             self.draft_state.truncate(rows)
 
-    def start_drafting(self, begin: Callable[[], DraftState]) -> None:
+    def start_drafting(
+        self, begin: Callable[[DraftSampling], DraftState], sampling: DraftSampling
+    ) -> None:
         """Draft from now on, with states that ``begin`` returns."""
         self.begin_drafting = begin
-        self.draft_state = begin()
+        self.draft_sampling = sampling
+        self.draft_state = begin(sampling)
 
     def demote(self) -> None:
         """Decode plainly from the next round on; the stream cannot tell.
@@ -165,7 +170,7 @@ class SpecSession:
         self.stream.committed = 0
         if self.draft_state is not None and self.begin_drafting is not None:
             self.draft_state.release()
-            self.draft_state = self.begin_drafting()
+            self.draft_state = self.begin_drafting(self.draft_sampling)
 
     def release(self) -> None:
         """Return every page for good. The stream keeps its tokens and text."""
