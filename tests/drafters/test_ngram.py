@@ -29,8 +29,10 @@ def brute_force(text, tip, length, options):
     for n in range(min(options.longest, len(whole)), options.shortest - 1, -1):
         for end in range(len(text), max(n - 1, len(text) - options.window), -1):
             if whole[end - n : end] == whole[-n:]:
+                earlier = [e for e in range(n, end) if whole[e - n : e] == whole[-n:]]
+                trusted = n - int(bool(earlier) and whole[max(earlier)] != whole[end])
                 source = list(whole)
-                while len(source) < len(whole) + min(length, 2**n - 1):
+                while len(source) < len(whole) + min(length, 2**trusted - 1):
                     source.append(source[end + len(source) - len(whole)])
                 return source[len(whole) :]
     return []
@@ -85,7 +87,7 @@ def test_prefers_the_longest_then_the_most_recent_match():
     state = drafter.begin(DraftSampling())
     observe(drafter, state, [5, 1, 2, 3, 70, 9, 2, 3, 80, 2, 3, 90, 5, 1, 2])
     assert propose(drafter, state, 3, 2) == [70, 9]
-    assert propose(drafter, state, 2, 1) == [2]
+    assert propose(drafter, state, 2, 1) == [], "what follows 2 wavers"
     assert drafter.match_length(state, 3) == 3
 
 
@@ -98,6 +100,16 @@ def test_short_matches_propose_little():
     assert propose(drafter, state, 2, 7) == [3, 4, 5]
     observe(drafter, state, [2])
     assert propose(drafter, state, 3, 7) == [4, 5, 6, 7, 8, 9, 9]
+
+
+def test_a_match_that_went_on_in_two_ways_is_trusted_less():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 9, 1, 2, 4, 9, 5, 5, 1])
+    assert propose(drafter, state, 2, 7) == [4]
+    observe(drafter, state, [8])
+    assert propose(drafter, state, 9, 7) == [], "one token, followed by 1 and by 5"
+    assert propose(drafter, state, 8, 7) == [8]
 
 
 def test_confidence_follows_the_text():

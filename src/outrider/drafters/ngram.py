@@ -20,9 +20,9 @@ from outrider.drafters.base import (
 #: Bits of one token inside a packed key; every token id is below 2^32.
 TOKEN_BITS: Final = 32
 #: Chance of a copied token after a match of 1, 2, ... tokens, before a text has shown its own.
-PRIOR_CHANCE: Final = (0.12, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)
+PRIOR_CHANCE: Final = (0.25, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)
 #: Tokens of evidence that the prior counts for, and that are remembered at most.
-PRIOR_WEIGHT: Final = 4.0
+PRIOR_WEIGHT: Final = 8.0
 TRUST_MEMORY: Final = 60.0
 
 
@@ -98,6 +98,15 @@ class SuffixIndex:
             if end and end > oldest:
                 return end, n
         return 0, 0
+
+    def wavers(self, end: int, matched: int, tip: int) -> bool:
+        """Whether the n-gram that ended at ``end`` went on differently the time before.
+
+        ``tip`` is the token after the text, which may be what the n-gram went on with.
+        """
+        before = self._previous[matched - self.lengths[0]][end - 1]
+        after = self.tokens[end] if end < len(self.tokens) else tip
+        return before > 0 and self.tokens[before] != after
 
     def copy(self) -> SuffixIndex:
         """Return an independent copy."""
@@ -318,9 +327,11 @@ class NgramDrafter(Drafter):
         end, matched = state.index.find(tip, self.options.window)
         if not matched:
             return Proposal()
-        count = min(length, self.max_draft, supported(matched))
+        # A match that went on in two ways says no more than one that is a token shorter.
+        trusted = matched - int(state.index.wavers(end, matched, tip))
+        count = min(length, self.max_draft, supported(trusted))
         tokens = continuation(state.index.tokens, tip, end, count)
-        return Proposal(tokens, None, state.proposed(state.length + 1, matched, tokens))
+        return Proposal(tokens, None, state.proposed(state.length + 1, trusted, tokens))
 
     def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
         """Copy the tokens below ``upto``; None if the state does not reach that far."""
