@@ -153,13 +153,15 @@ class Drafting:
         state = self._drafter.begin(DraftSampling())
         count = PROFILE_ROWS
         try:
+            # No token comes twice: a copy would be found at once, and price the draft at nothing.
             for turn in range(3):
-                rows = CommittedRows(
-                    [0] * count, turn * count, None if taps is None else taps[:count]
-                )
+                start = turn * count
+                tokens = list(range(start, start + count))
+                seen = None if taps is None else taps[:count]
+                rows = CommittedRows(tokens, start, seen)
                 began = time.perf_counter()
                 self._drafter.observe([state], [rows])
-                self._drafter.propose([state], [0], [self._drafter.max_draft])
+                self._drafter.propose([state], [start + count], [self._drafter.max_draft])
                 seconds.append(time.perf_counter() - began)
         except Exception as fault:  # whatever a drafter does, decoding goes on
             _log.debug("profiling the drafter failed: %r", fault)

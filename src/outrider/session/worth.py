@@ -16,6 +16,8 @@ _PRIOR_WEIGHT: Final = 4.0
 _NEXT: Final = 0.9
 #: Rounds of memory of an acceptance estimate: older ones fade, since texts change.
 _MEMORY: Final = 40.0
+#: A draft that took less than this share of the usual price was a copy.
+_COPY: Final = 0.25
 #: Plain rounds after which one short draft is tried, to notice that the text has changed.
 _PROBE_FIRST: Final = 8
 _PROBE_LAST: Final = 128
@@ -158,7 +160,8 @@ class Worth:
         """Note one round: its rows, its sessions, and what drafting and the pass took."""
         self.curve.observe(rows, seconds)
         self.seats = seats
-        if draft_seconds is not None:
+        # Copies go out with full drafts and cost nothing beside them; they are no price.
+        if draft_seconds is not None and draft_seconds > self._draft_seconds * _COPY:
             bounded = min(draft_seconds, 2 * self._draft_seconds)
             self._draft_seconds += _NEW * (bounded - self._draft_seconds)
 
