@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -150,3 +152,38 @@ def test_refusals_are_one_line() -> None:
         with pytest.raises(error) as caught:
             make()
         assert "\n" not in str(caught.value)
+
+
+def test_streams_of_one_model_keep_their_own_text(llm: LLM) -> None:
+    """Whoever runs the rounds, each stream delivers all of its own text."""
+    first, second = llm.stream("Once upon a time", GREEDY), llm.stream("The sea", GREEDY)
+    parts = {first: next(first), second: ""}
+    llm.generate("Unrelated", GREEDY)
+    for stream in (second, first):
+        parts[stream] += "".join(stream)
+        assert stream.output is not None
+        assert parts[stream] == stream.output.outputs[0].text
+
+
+@pytest.mark.parametrize(
+    "prompts", [5, None, ["a", 5], [[1.5]], [True], b"abc", [["a", "b"]], "a\udcffb"]
+)
+def test_what_is_no_prompt_is_refused(llm: LLM, prompts: Any) -> None:
+    with pytest.raises(RequestError, match="prompt"):
+        llm.generate(prompts, GREEDY)
+    assert not llm.engine.has_unfinished
+
+
+@pytest.mark.parametrize("messages", [[[]], {"role": "user"}, [QUESTION, QUESTION[0]], "hello", 3])
+def test_what_is_no_conversation_is_refused(llm: LLM, messages: Any) -> None:
+    with pytest.raises(RequestError, match="messages"):
+        llm.chat(messages, GREEDY)
+
+
+def test_params_are_checked(llm: LLM) -> None:
+    for params in ([], {"max_tokens": 3}, [GREEDY, GREEDY]):
+        with pytest.raises(RequestError, match="params"):
+            llm.generate(["a"], params)  # type: ignore[arg-type]
+    everything = list(range(llm.model_config.vocab_size))
+    with pytest.raises(RequestError, match="min_tokens"):
+        llm.generate("a", SamplingParams(stop_token_ids=everything, min_tokens=1))

@@ -169,6 +169,12 @@ def test_logprobs_are_finite_and_ranked() -> None:
         ("logit_bias", {3: 1e9}),
         ("repetition_penalty", 0),
         ("logprobs", 99),
+        ("repetition_penalty", 1e-40),
+        ("ignore_eos", "no"),
+        ("skip_special_tokens", None),
+        ("stop", 5),
+        ("stop_token_ids", 5),
+        ("logit_bias", 3),
     ],
 )
 def test_bad_parameters_are_refused_by_name(name: str, value: Any) -> None:

@@ -42,12 +42,13 @@ def make_drafter(
     if spec in shipped:
         return load_drafter(shipped[spec], target.model, draft_pages)
     path = Path(spec).expanduser()
-    if path.is_dir():
+    if spec.strip() and path.is_dir():
         return load_drafter(path, target.model, draft_pages)
-    if path.exists() or spec.startswith((".", "/", "~")) or spec.count("/") != 1:
+    if not spec.strip() or path.exists() or spec[0] in "./~" or spec.count("/") != 1:
         names = ", ".join(("auto", "none", "ngram", *shipped))
         raise DrafterError(
-            f"{spec}: not a drafter; use {names}, a folder with config.json and safetensors, or "
+            f"{spec or repr(spec)}: not a drafter; use {names}, a folder with config.json and "
+            "safetensors, or "
             "org/name on the hub"
         )
     return load_drafter(fetch_folder(spec, progress), target.model, draft_pages)

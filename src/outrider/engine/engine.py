@@ -121,6 +121,9 @@ class Engine:
                 f"has {len(prompt)}; shorten it to at most {self._max_len - 1}",
             )
         request.params.check_vocabulary(vocab_size)
+        ends = self._target.eos_ids | set(request.params.stop_ids)
+        if request.params.min_tokens and len(ends) >= vocab_size:
+            raise RequestError("min_tokens", "leaves no token to emit: every token ends the output")
 
     def _session(
         self, request_id: str, index: int, prompt: list[int], request: Request, arrived: float
@@ -161,6 +164,14 @@ class Engine:
             KeyError: no such request.
         """
         return self._families[request_id].finished
+
+    def text(self, request_id: str) -> str:
+        """The text that a request's first completion has released so far.
+
+        Raises:
+            KeyError: no such request.
+        """
+        return self._families[request_id].sessions[0].stream.text
 
     def output(self, request_id: str) -> RequestOutput:
         """The request's completions as they stand.

@@ -150,9 +150,7 @@ class LLM:
             RequestError: the prompt or a parameter cannot be served.
         """
         talk = _is_conversation(prompt)
-        request = (
-            self._chat(cast("Conversation", prompt)) if talk else self._raw(cast("Prompt", prompt))
-        )
+        request = self._chat(cast("Conversation", prompt)) if talk else self._raw(_single(prompt))
         return Stream(self.engine, replace(request, params=params or SamplingParams()))
 
     def _raw(self, prompt: Prompt) -> Request:
@@ -169,8 +167,10 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None,
         progress: Progress,
     ) -> list[RequestOutput]:
-        shared = params or SamplingParams()
+        shared = SamplingParams() if params is None else params
         each = [shared] * len(requests) if isinstance(shared, SamplingParams) else list(shared)
+        if not all(isinstance(one, SamplingParams) for one in each):
+            raise RequestError("params", "must be SamplingParams, one for all or one per prompt")
         if len(each) != len(requests):
             raise RequestError("params", f"{len(each)} of them for {len(requests)} prompts")
         ids: list[str] = []
@@ -200,17 +200,21 @@ class Stream(Iterator[str]):
             raise RequestError("n", f"a stream carries one completion, not {request.params.n}")
         self.output: RequestOutput | None = None
         self._engine = engine
+        self._sent = 0
         self._id = engine.add(request)
 
     def __next__(self) -> str:
+        # The text is read from the request, not from the rounds this stream happens to run: other
+        # streams and calls of the same engine advance it too.
         while self.output is None:
+            text = self._engine.text(self._id)
+            if len(text) > self._sent:
+                piece, self._sent = text[self._sent :], len(text)
+                return piece
             if self._engine.is_finished(self._id):
                 self.close()
-                break
-            pieces = [delta.text for delta in self._engine.step() if delta.request_id == self._id]
-            text = "".join(pieces)
-            if text:
-                return text
+            else:
+                self._engine.step()
         raise StopIteration
 
     def close(self) -> None:
@@ -226,24 +230,52 @@ class Stream(Iterator[str]):
 
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or many, as a list; a flat list of integers is one prompt."""
+    """One prompt or many, as a list; a flat list of integers is one prompt.
+
+    Raises:
+        RequestError: something in it is neither text nor a list of token ids.
+    """
     if isinstance(prompts, str) or _is_tokens(prompts):
         return [prompts]
-    return [prompt for prompt in prompts if not isinstance(prompt, int)]
+    many = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
+    return [_single(prompt) for prompt in many]
 
 
-def _is_tokens(value: Prompt | Sequence[Prompt]) -> TypeGuard[Sequence[int]]:
-    return len(value) > 0 and all(isinstance(item, int) for item in value)
+def _single(prompt: object) -> Prompt:
+    """One raw prompt.
+
+    Raises:
+        RequestError: it is something else, such as several prompts.
+    """
+    if not isinstance(prompt, str) and not _is_tokens(prompt) and prompt != []:
+        raise RequestError("prompt", f"must be text or a list of token ids, not {prompt!r:.60}")
+    return cast("Prompt", prompt)
 
 
-def _is_conversation(
-    value: Prompt | Conversation | Sequence[Conversation],
-) -> TypeGuard[Conversation]:
-    return not isinstance(value, str) and len(value) > 0 and isinstance(value[0], Mapping)
+def _is_tokens(value: object) -> TypeGuard[Sequence[int]]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
+        return False
+    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+
+
+def _is_conversation(value: object) -> TypeGuard[Conversation]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
+        return False
+    return all(isinstance(item, Mapping) for item in value)
 
 
 def _conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
-    """One conversation or many, as a list."""
+    """One conversation or many, as a list.
+
+    Raises:
+        RequestError: something in it is not a list of messages.
+    """
     if _is_conversation(messages):
         return [messages]
-    return [one for one in messages if not isinstance(one, Mapping)]
+    many = list(messages) if isinstance(messages, Sequence) else [messages]
+    for one in many:
+        if not _is_conversation(one):
+            raise RequestError(
+                "messages", f'must be lists of {{"role", "content"}} messages, not {one!r:.60}'
+            )
+    return many  # type: ignore[return-value]

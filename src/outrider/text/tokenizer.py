@@ -69,6 +69,10 @@ class Tokenizer:
             add_special: add what the model's tokenizer puts around a text, in practice the token
                 that begins it. Rendered chat prompts contain it already.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise RequestError("prompt", "must be valid Unicode text (UTF-8)") from None
         ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
         return ids
 

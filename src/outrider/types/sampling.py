@@ -33,6 +33,8 @@ def _integer(name: str, value: object, low: int, high: int) -> None:
 
 def _strings(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
     """Normalise a stop list; an empty string would stop before the first token."""
+    if value is not None and not isinstance(value, Sequence):
+        raise RequestError(name, f"must be a string or a list of strings, not {value!r}")
     strings = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(item, str) and item for item in strings):
         raise RequestError(name, f"must be non-empty strings, not {value!r}")
@@ -105,19 +107,26 @@ class SamplingParams:
             )
         _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 0.0, 100.0, open_low=True)
+        _number("repetition_penalty", self.repetition_penalty, 1e-3, 100.0)
+        for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
+            if not isinstance(self.__dict__[name], bool):
+                raise RequestError(name, f"must be true or false, not {self.__dict__[name]!r}")
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         object.__setattr__(self, "stop", _strings("stop", self.stop))
         self._normalise_token_ids()
 
     def _normalise_token_ids(self) -> None:
+        if self.stop_token_ids is not None and not isinstance(self.stop_token_ids, Sequence):
+            raise RequestError("stop_token_ids", f"must be a list, not {self.stop_token_ids!r}")
         ids = tuple(self.stop_token_ids or ())
         for token in ids:
             _integer("stop_token_ids", token, 0, 2**31 - 1)
         object.__setattr__(self, "stop_token_ids", ids)
         bias: dict[int, float] = {}
-        for token, value in self.logit_bias.items():
+        if not isinstance(self.logit_bias, Mapping | None):
+            raise RequestError("logit_bias", f"must map tokens to values, not {self.logit_bias!r}")
+        for token, value in (self.logit_bias or {}).items():
             _integer("logit_bias", token, 0, 2**31 - 1)
             _number("logit_bias", value, -100.0, 100.0)
             bias[token] = float(value)
