@@ -23,7 +23,7 @@ class GenerateConfig:
     Attributes:
         samples: rows to write, unless ``seconds`` runs out first.
         seconds: wall-clock limit, 0 for none.
-        batch: rows written side by side.
+        batch: rows written side by side, fewer if the GPU has not the memory.
         length: tokens of a row; conversations go on with new turns until it is full.
         user_tokens: most tokens of a user turn that the model writes itself.
         user_temperature: temperature of user turns.

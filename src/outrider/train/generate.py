@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ from outrider.types.progress import Progress, silent
 LOOP_STEP = 32
 #: Logarithm of a probability share that excludes no token.
 NO_FLOOR = -1e4
+#: Share of the free GPU memory that a batch may fill.
+CACHE_SHARE = 0.8
 
 
 def sample(logits: Tensor, temperature: Tensor, log_floor: Tensor) -> Tensor:
@@ -237,6 +239,18 @@ class ConversationWriter:
         self._done.logical_or_(last)
 
 
+def fitting_batch(target: TorchTarget, config: GenerateConfig) -> int:
+    """Rows whose caches fit into the GPU's free memory, at most ``config.batch``."""
+    if target.device.type != "cuda":
+        return config.batch
+    c, width = target.config, target.embedding.element_size()
+    row = 2 * c.num_layers * c.num_kv_heads * c.head_dim * config.length * width
+    # Logits and their noise, in float32.
+    row += 4 * 4 * c.vocab_size
+    free, _ = torch.cuda.mem_get_info()
+    return max(1, min(config.batch, int(CACHE_SHARE * free / row)))
+
+
 def start_rows(
     scripts: Scripts, config: GenerateConfig, device: torch.device
 ) -> tuple[Tensor, Tensor]:
@@ -270,6 +284,7 @@ def generate(
 ) -> Conversations:
     """Write ``config.samples`` rows, or as many as ``config.seconds`` allow, into host memory."""
     torch.manual_seed(config.seed)
+    config = replace(config, batch=fitting_batch(target, config))
     writer = ConversationWriter(target, frame, config, fast=fast)
     scripts = scripts_of(frame, config.length // 2, target.device)
     writer.prepare(progress)
