@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -268,13 +268,13 @@ def memory_bandwidth(threads: int) -> float:
 # -- the table ------------------------------------------------------------------------------------
 
 
-def ratio(a: list[float | None], b: list[float | None]) -> float | None:
+def ratio(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
     """Median of a / b over the turns in which both were measured."""
     pairs = [x / y for x, y in zip(a, b, strict=True) if x is not None and y is not None]
     return statistics.median(pairs) if pairs else None
 
 
-def per_second(seconds: list[float | None], count: int = 1) -> str:
+def per_second(seconds: Sequence[float | None], count: int = 1) -> str:
     """Median speed, for a line's detail."""
     known = [count / s for s in seconds if s is not None]
     return f"{statistics.median(known):.0f}" if known else "-"

@@ -88,7 +88,7 @@ void Engine::load_task(Lane& lane, const Attention& a, const Task& task, Queries
     for (int h = 0; h < task.heads; h++)
       q[r * task.heads + h] = a.q + (first + r) * a.q_ld + (task.head + h) * layout.head_dim;
   queries.high = lane.queries.as<int8_t>(0);
-  queries.low = queries.high + 4 * layout.quads * MAX_QUERIES;
+  queries.low = queries.high + 4 * layout.quads * task.rows * task.heads;
   path_.load_queries(layout, q, task.rows * task.heads, queries);
 }
 
@@ -146,7 +146,12 @@ void Engine::attend_task(Lane& lane, const Attention& a, const Task& task, int l
     span_bounds(a, task, span, from, upto);
     Partial* part = merged ? own : parts + at;
     float* value = merged ? lane.values.as<float>(0) : values + at * layout.width;
-    path_.attend(layout, queries, span_keys(a, task, span), from, upto, part, value);
+    SpanKeys keys = span_keys(a, task, span);
+    if (span + 1 < high) {
+      const SpanKeys after = span_keys(a, task, span + 1);
+      for (int i = 0; i < SPAN_PAGES; i++) keys.next[i] = after.pages[i];
+    }
+    path_.attend(layout, queries, keys, from, upto, part, value);
     if (!merged) continue;
     for (int i = 0; i < queries.count; i++)
       path_.merge(layout, parts[i], values + i * layout.width, part[i], value + i * layout.width);
@@ -195,7 +200,8 @@ void Engine::attention(Worker& worker, const Attention& a) {
   }
   Partial* partials = partials_.as<Partial>(0);
   float* all = values_.as<float>(0);
-  while (worker.take(a.plan->units, 2, low, high)) {
+  const int chunk = a.plan->units / (4 * worker.size());
+  while (worker.take(a.plan->units, chunk < 1 ? 1 : chunk, low, high)) {
     for (int t = 0; low < high; t++) {
       const Task& task = tasks[t];
       const int end = task.unit + task.spans + task.block_spans;

@@ -63,9 +63,9 @@ void load_queries(const HeadLayout& h, const float* const* q, int count, Queries
 
 struct alignas(64) SpanScratch {
   float scores[MAX_QUERIES][SPAN];
-  uint8_t high[MAX_QUERIES][SPAN];  // weights in 16 bits: 256 high + low
-  uint8_t low[MAX_QUERIES][SPAN];
-  float scale[MAX_QUERIES];         // of the 16-bit weights
+  // Weights in 16 bits, 256 high + low: high bytes of query i in line i, low ones in line count + i.
+  uint8_t bytes[2 * MAX_QUERIES][SPAN];
+  float scale[MAX_QUERIES];  // of the 16-bit weights
 };
 
 // Exact dots of 16 keys with a query, scaled.
@@ -96,7 +96,7 @@ void score_tile(const HeadLayout& h, const Queries& q, int from, const uint8_t* 
 
 // Turn the scores of one query over tiles [t0, t1) into 16-bit weights; keys outside
 // low .. high - 1 get weight 0.
-inline Partial weigh(SpanScratch& scratch, int i, int t0, int t1, int low, int high,
+inline Partial weigh(SpanScratch& scratch, int i, int count, int t0, int t1, int low, int high,
                      const SpanKeys& keys, size_t value_scales) {
   float* s = scratch.scores[i];
   const F hidden = splat(-__builtin_inff()), none = splat(0.0f);
@@ -119,7 +119,7 @@ inline Partial weigh(SpanScratch& scratch, int i, int t0, int t1, int low, int h
   const Scale scale = scale_for(max_lanes(most), 65535.0f);
   for (int t = t0; t < t1; t++) {
     const I w = to_int(mul(load(s + 16 * t), splat(scale.inverse)));
-    split_bytes(w, scratch.high[i] + 16 * t, scratch.low[i] + 16 * t);
+    split_bytes(w, scratch.bytes[i] + 16 * t, scratch.bytes[count + i] + 16 * t);
   }
   scratch.scale[i] = scale.d;
   return {peak, sum_lanes(total)};
@@ -131,8 +131,8 @@ inline void put_mixed(I high, I low, const SpanScratch& s, int i, float* mixed) 
 
 // Weighted values of Q queries in C chunks of 16 dimensions, over quads of keys [k0, k1).
 template <int Q, int C>
-inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int k0, int k1,
-                int dim, float* mixed) {
+inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int total,
+                int k0, int k1, int dim, float* mixed) {
   I high[Q][C], low[Q][C];
   for (int i = 0; i < Q; i++)
     for (int c = 0; c < C; c++) high[i][c] = low[i][c] = splat(0);
@@ -142,8 +142,8 @@ inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s,
       const W value = load_bytes(v + 64 * c);
       for (int i = 0; i < Q; i++) {
         int32_t a, b;
-        __builtin_memcpy(&a, s.high[from + i] + 4 * k, 4);
-        __builtin_memcpy(&b, s.low[from + i] + 4 * k, 4);
+        __builtin_memcpy(&a, s.bytes[from + i] + 4 * k, 4);
+        __builtin_memcpy(&b, s.bytes[total + from + i] + 4 * k, 4);
         high[i][c] = dot_signed(high[i][c], a, value);
         low[i][c] = dot_signed(low[i][c], b, value);
       }
@@ -155,27 +155,36 @@ inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s,
 }
 
 template <int Q>
-void mix_rows(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int k0, int k1,
-              float* mixed) {
+void mix_rows(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int total,
+              int k0, int k1, float* mixed) {
   constexpr int C = Q <= 3 ? 4 : 2;
   int dim = 0;
-  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, k0, k1, dim, mixed);
-  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, k0, k1, dim, mixed);
+  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, total, k0, k1, dim, mixed);
+  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, total, k0, k1, dim, mixed);
 }
 
 using ScoreFn = void (*)(const HeadLayout&, const Queries&, int, const uint8_t*, const float*,
                          SpanScratch&, int);
-using MixFn = void (*)(const HeadLayout&, const SpanKeys&, const SpanScratch&, int, int, int, float*);
+using MixFn = void (*)(const HeadLayout&, const SpanKeys&, const SpanScratch&, int, int, int, int, float*);
 constexpr ScoreFn SCORES[STRIP_QUERIES] = {score_tile<1>, score_tile<2>, score_tile<3>,
                                            score_tile<4>, score_tile<5>, score_tile<6>};
 constexpr MixFn MIXES[STRIP_QUERIES] = {mix_rows<1>, mix_rows<2>, mix_rows<3>,
                                         mix_rows<4>, mix_rows<5>, mix_rows<6>};
+
+// Ask for half a page of the next span: called once for every tile of 16 keys.
+inline void prefetch_tile(const HeadLayout& h, const SpanKeys& keys, int t) {
+  const uint8_t* page = keys.next[t / 2];
+  if (!page) return;
+  const int half = static_cast<int>(h.bytes / 2 + 63) / 64 * 64;
+  for (int i = 0; i < half; i += 64) __builtin_prefetch(page + t % 2 * half + i, 0, 2);
+}
 
 inline void score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
                        SpanScratch& s) {
   for (int t = t0; t < t1; t++) {
     const uint8_t* page = keys.pages[t / 2];
     const float* scales = reinterpret_cast<const float*>(page + h.key_scales) + t % 2 * 16;
+    prefetch_tile(h, keys, t);
     for (int i = 0; i < q.count; i += STRIP_QUERIES) {
       const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
       SCORES[count - 1](h, q, i, page + t % 2 * h.quads * 64, scales, s, 16 * t);
@@ -187,7 +196,7 @@ inline void mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys
                      const SpanScratch& s, float* mixed) {
   for (int i = 0; i < q.count; i += STRIP_QUERIES) {
     const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
-    MIXES[count - 1](h, keys, s, i, 4 * t0, 4 * t1, mixed);
+    MIXES[count - 1](h, keys, s, i, q.count, 4 * t0, 4 * t1, mixed);
   }
 }
 
@@ -219,7 +228,7 @@ void attend(const HeadLayout& h, const Queries& q, const SpanKeys& keys, const i
 #endif
   if (!wide) score_span(h, q, keys, t0, t1, scratch);
   for (int i = 0; i < q.count; i++)
-    part[i] = weigh(scratch, i, t0, t1, low[i], high[i], keys, h.value_scales);
+    part[i] = weigh(scratch, i, q.count, t0, t1, low[i], high[i], keys, h.value_scales);
 #ifdef OUTRIDER_WIDE_ROWS
   if (wide) return wide_mix_span(h, q, keys, t0, t1, scratch, mixed);
 #endif

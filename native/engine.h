@@ -114,9 +114,26 @@ struct Attention {
   float* out;  // [n, heads * head_dim]
 };
 
+// A walk along blocks of rows, left to right: a row's scores are its own plus out * tokens[previous],
+// where previous is what the row before it chose.
+struct Chain {
+  const Matrix* tokens;  // [V, r]
+  const Matrix* out;     // [V', r]
+  const int32_t* ids;    // target ids of the outputs, padded to whole tiles; null: their own numbers
+};
+
+// One block of a walk: its rows of the scores, the token before it, and how it draws (positions count
+// on from its first row).
+struct Block {
+  int first;
+  int length;
+  int64_t tip;
+  Draw draw;
+};
+
 // Scratch of one thread.
 struct Lane {
-  Buffer records, floats, row, wide, queries, mixed, values;
+  Buffer lines, scales, floats, row, wide, queries, mixed, values;
 };
 
 class Engine {
@@ -133,6 +150,8 @@ class Engine {
               const float* cos, const float* sin, float* out);
   void embed(const Matrix& m, const int64_t* ids, int n, float* out);
   void best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out);
+  // Target ids of every row; scores [rows, V'], in blocks one after another.
+  void walk(const Chain& chain, const float* scores, const std::vector<Block>& blocks, int64_t* out);
 
   void write(const Store& store, int layer, const float* k, const float* v, const RowSet& rows);
   void attend(const Store& store, int layer, const float* q, const RowSet& rows, int heads,
@@ -153,6 +172,16 @@ class Engine {
   uint8_t* block_head(const HeadLayout& layout, int kv_heads, int group, int kv, int page);
   void write_block_row(const HeadLayout& layout, int kv_heads, int group, int row, const float* k,
                        const float* v);
+
+  struct Step;
+
+  void compete(Worker& worker, const Matrix& m, const Acts& acts, int n, const Draw* draws,
+               const Shift* shift);
+  int winner(int n, int row);
+  void open_step(const Chain& chain, const float* scores, const std::vector<Block>& blocks, int at,
+                 Step& step);
+  void close_step(const Chain& chain, const std::vector<Block>& blocks, int at, const Step& step,
+                  int64_t* out);
 
   Acts prepare(Worker& worker, const Matrix& m, const float* x, size_t ld, int n,
                const float* weight, float eps);
@@ -177,8 +206,8 @@ class Engine {
   const Path& path_;
   Pool pool_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  Buffer records_, floats_, flat_, mixed_, hidden_records_, hidden_floats_, wide_, block_, partials_,
-      values_, bests_;
+  Buffer lines_, scales_, floats_, flat_, mixed_, hidden_lines_, hidden_scales_, hidden_floats_;
+  Buffer wide_, block_, partials_, values_, bests_, embedded_;
   std::vector<size_t> block_first_;
 };
 

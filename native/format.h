@@ -7,8 +7,7 @@ namespace outrider {
 
 constexpr int TILE = 16;        // outputs that are interleaved in one weight tile
 constexpr int BLOCK = 32;       // inputs that share one quantisation scale
-constexpr int ROW_GROUP = 16;   // activation rows that lie side by side, block by block
-constexpr int RECORD = 64;      // bytes of one quantised block of one activation row
+constexpr int LINE = 64;        // bytes of one quantised block of one activation row
 
 // Q4: d (q - 8). Q4M: d q + m. Q8: d (q - 128). Q8M: d q + m with q below 32.
 enum class Kind : int { Q4 = 0, Q4M = 1, Q8 = 2, Q8M = 3, BF16 = 4, F32 = 5 };
@@ -56,31 +55,36 @@ inline const Part& part_of(const Matrix& m, int tile) {
   return m.parts[at];
 }
 
-// One block of 32 activations: w . x = d * (integer dot) and the terms that shifted integers need.
-struct alignas(64) Record {
-  int8_t q[32];
-  float d;        // scale
-  float s;        // scale times the sum of q, for formats with a minimum
-  int32_t sum8;   // -8 sum(q): turns q4 into q4 - 8
-  int32_t sum128; // -128 sum(q): turns q8 into q8 - 128
-  int32_t pad[4];
-};
-static_assert(sizeof(Record) == RECORD, "a record is one cache line");
+// One block of 32 activations: 32 integers in one half of a line, zeros in the other. Even blocks use
+// the first half, odd ones the second, so that 16 lines, 8 rows of a block and 8 of the next, make a
+// tile whose product with 64 inputs of 16 outputs keeps the two blocks apart.
+constexpr int STRIP_ROWS = 8;
 
-// Activation rows [n, cols] as a product reads them. Record of row r, block b:
-// q[((r / 16) * blocks + b) * 16 + r % 16]; float rows are x + r * ld.
+struct alignas(16) BlockScale {
+  float d;         // scale
+  float s;         // scale times the sum of the integers, for formats with a minimum
+  int32_t sum8;    // -8 times their sum: turns q4 into q4 - 8
+  int32_t sum128;  // -128 times their sum: turns q8 into q8 - 128
+};
+
+// Activation rows [n, cols] as a product reads them: groups of 8 rows, in a group block after block
+// (an even number of them), in a block row after row. Float rows are x + r * ld.
 struct Acts {
   const float* x;
   size_t ld;
-  Record* q;
+  int8_t* q;          // lines of 64 bytes
+  BlockScale* scale;  // one for each line
   int blocks;
 };
 
-inline Record* record(const Acts& a, int row, int block) {
-  return a.q + (static_cast<size_t>(row / ROW_GROUP) * a.blocks + block) * ROW_GROUP + row % ROW_GROUP;
+inline int even(int blocks) { return (blocks + 1) / 2 * 2; }
+
+// Index of the line of one row's block 0; block b is b * STRIP_ROWS lines on.
+inline size_t line_of(const Acts& a, int row) {
+  return static_cast<size_t>(row / STRIP_ROWS) * even(a.blocks) * STRIP_ROWS + row % STRIP_ROWS;
 }
-inline size_t record_count(int rows, int cols) {
-  return static_cast<size_t>((rows + ROW_GROUP - 1) / ROW_GROUP) * ROW_GROUP * (cols / BLOCK);
+inline size_t line_count(int rows, int cols) {
+  return static_cast<size_t>((rows + STRIP_ROWS - 1) / STRIP_ROWS) * STRIP_ROWS * even(cols / BLOCK);
 }
 
 }  // namespace outrider

@@ -141,7 +141,8 @@ void Engine::run(const Stack& stack, float* x, const RowSet& rows, const Store& 
     pass.group_of.insert(pass.group_of.end(), rows.groups[i].count, static_cast<int>(i));
   pass.flat = flat_.as<float>(n * pass.flat_ld);
   pass.mixed = mixed_.as<float>(n * stack.heads * d);
-  pass.hidden.q = hidden_records_.as<Record>(record_count(rows.count, width));
+  pass.hidden.q = hidden_lines_.as<int8_t>(line_count(rows.count, width) * LINE);
+  pass.hidden.scale = hidden_scales_.as<BlockScale>(line_count(rows.count, width));
   pass.hidden.x = hidden_floats_.as<float>(floats ? n * width : 1);
   pass.wide = wide_.as<float>(wide ? n * 2 * width : 1);
   reserve_inputs(rows.count, wide && width > inputs ? width : inputs);

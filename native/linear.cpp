@@ -1,6 +1,5 @@
-// Row-wise operators, products and the head.
+// Row-wise operators and products.
 #include <cstring>
-#include <limits>
 
 #include "engine.h"
 
@@ -55,16 +54,18 @@ void Engine::embed(const Matrix& m, const int64_t* ids, int n, float* out) {
 void Engine::reserve_inputs(int n, int cols) {
   const int own = n < PRIVATE_ROWS ? n : PRIVATE_ROWS;
   for (std::unique_ptr<Lane>& lane : lanes_) {
-    lane->records.as<Record>(record_count(own, cols));
+    lane->lines.as<int8_t>(line_count(own, cols) * LINE);
+    lane->scales.as<BlockScale>(line_count(own, cols));
     lane->floats.as<float>(static_cast<size_t>(own) * cols);
     lane->row.as<float>(cols);
   }
   if (n <= PRIVATE_ROWS) return;
-  records_.as<Record>(record_count(n, cols));
+  lines_.as<int8_t>(line_count(n, cols) * LINE);
+  scales_.as<BlockScale>(line_count(n, cols));
   floats_.as<float>(static_cast<size_t>(n) * cols);
 }
 
-// One row of a product's input, normed if there is a weight, as records and as floats if needed.
+// One row of a product's input, normed if there is a weight, as integers and as floats if needed.
 void Engine::prepare_row(const Matrix& m, const float* x, const float* weight, float eps,
                          const Acts& acts, int row, float* scratch) {
   const float* y = x;
@@ -81,8 +82,9 @@ Acts Engine::prepare(Worker& worker, const Matrix& m, const float* x, size_t ld,
                      const float* weight, float eps) {
   Lane& lane = *lanes_[worker.id()];
   const bool own = n <= PRIVATE_ROWS;
-  Acts acts{x, ld, nullptr, m.cols / BLOCK};
-  acts.q = own ? lane.records.as<Record>(0) : records_.as<Record>(0);
+  Acts acts{x, ld, nullptr, nullptr, m.cols / BLOCK};
+  acts.q = (own ? lane.lines : lines_).as<int8_t>(0);
+  acts.scale = (own ? lane.scales : scales_).as<BlockScale>(0);
   if (weight) {
     acts.x = own ? lane.floats.as<float>(0) : floats_.as<float>(0);
     acts.ld = m.cols;
@@ -114,39 +116,6 @@ void Engine::linear(const Matrix& m, const float* x, int n, float* out) {
     const Acts acts = prepare(worker, m, x, m.cols, n, nullptr, 0.0f);
     product(worker, m, acts, n, out, m.rows, false);
   });
-}
-
-void Engine::best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out) {
-  reserve_inputs(n, m.cols);
-  Best* bests = bests_.as<Best>(static_cast<size_t>(pool_.size()) * n);
-  pool_.run([&](Worker& worker) {
-    const Acts acts = prepare(worker, m, x, m.cols, n, nullptr, 0.0f);
-    Best* mine = bests + static_cast<size_t>(worker.id()) * n;
-    for (int r = 0; r < n; r++) {
-      for (int l = 0; l < TILE; l++) {
-        mine[r].value[l] = -std::numeric_limits<float>::infinity();
-        mine[r].id[l] = std::numeric_limits<int32_t>::max();
-      }
-    }
-    // A thread's pieces come in rising order, so its lanes keep the lowest of equal outputs.
-    int low, high;
-    while (worker.take(m.tiles, chunk_of(m.tiles, worker.size() * 4), low, high))
-      path_.best(m, low, high, acts, n, draws, mine);
-  });
-  for (int r = 0; r < n; r++) {
-    float value = -std::numeric_limits<float>::infinity();
-    int32_t id = std::numeric_limits<int32_t>::max();
-    for (int t = 0; t < pool_.size(); t++) {
-      const Best& b = bests[static_cast<size_t>(t) * n + r];
-      for (int l = 0; l < TILE; l++) {
-        if (b.value[l] > value || (b.value[l] == value && b.id[l] < id)) {
-          value = b.value[l];
-          id = b.id[l];
-        }
-      }
-    }
-    out[r] = id == std::numeric_limits<int32_t>::max() ? 0 : id;
-  }
 }
 
 }  // namespace outrider

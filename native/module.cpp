@@ -146,6 +146,21 @@ void best(Native& self, const Packed& head, Address x, int n, const std::vector<
   });
 }
 
+using BlockArgs = std::tuple<int, int64_t, float, uint64_t, uint32_t>;
+
+void walk(Native& self, const Packed& tokens, const Packed& out, Address ids, Address scores,
+          const std::vector<BlockArgs>& args, Address chosen) {
+  std::vector<Block> blocks;
+  int first = 0;
+  for (const auto& [length, tip, temperature, seed, position] : args) {
+    const Draw draw{temperature, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), position};
+    blocks.push_back({first, length, tip, draw});
+    first += length;
+  }
+  const Chain chain{&tokens.matrix, &out.matrix, at<int32_t>(ids)};
+  self.alone([&](Engine& e) { e.walk(chain, at(scores), blocks, at<int64_t>(chosen)); });
+}
+
 void bind_operators(nb::class_<Native>& native) {
   native.def("norm", [](Native& s, Address x, Address w, float eps, int n, int cols, Address out) {
     s.alone([&](Engine& e) { e.norm(at(x), at(w), eps, n, cols, at(out)); });
@@ -166,6 +181,7 @@ void bind_operators(nb::class_<Native>& native) {
     s.alone([&](Engine& e) { e.embed(m.matrix, at<int64_t>(ids), n, at(out)); });
   });
   native.def("best", best);
+  native.def("walk", walk);
   native.def("gumbel", [](Native& s, uint64_t seed, uint32_t stream, uint32_t position, Address ids,
                           int64_t count, Address out) {
     const Draw key{1.0f, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32), position};

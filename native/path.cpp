@@ -14,8 +14,6 @@
 namespace outrider {
 namespace {
 
-constexpr int AHEAD = 2048;  // bytes to prefetch ahead in a weight tile
-
 #if OUTRIDER_PATH == 2
 #include "simd_avx512.h"
 #elif OUTRIDER_PATH == 1

@@ -20,15 +20,23 @@ struct Draw {
   uint32_t position;
 };
 
+// What joins the outputs of a product before they compete.
+struct Shift {
+  const float* const* rows;  // added to each row's outputs
+  const int32_t* ids;        // the outputs' ids for the noise, padded to whole tiles, or null
+};
+
 // Keys of one span, and the queries of one row tile that look at them.
 struct SpanKeys {
   const uint8_t* pages[SPAN_PAGES];
+  const uint8_t* next[SPAN_PAGES];  // the pages to be read after this span, or null
   int count;  // keys present in the span, counted from its first
 };
 
 constexpr int MAX_QUERIES = 12;
 
-// Queries that share key heads, in 16 bits as 128 high + low: rows [MAX_QUERIES][4 * quads] of int8.
+// Queries that share key heads, in 16 bits as 128 high + low: lines [count][4 * quads] of int8, low
+// ones right after high ones.
 struct Queries {
   int count;
   int8_t* high;
@@ -47,13 +55,13 @@ struct Path {
   const char* name;
   // y = x / sqrt(mean(x^2) + eps) * weight
   void (*norm)(const float* x, const float* weight, float eps, int cols, float* y);
-  // Quantise one row into its records.
+  // Quantise one row into its lines.
   void (*quantize)(const float* x, int cols, const Acts& acts, int row);
   // Products of tiles [low, high) with rows [0, n): out[r * ld + col] = or += value (+ bias).
   void (*product)(const Matrix& m, int low, int high, const Acts& acts, int n, float* out,
                   size_t ld, bool add);
   // Products of gate and up for feed-forward columns 32 [low, high), gated, as rows of `out`
-  // (records, floats or both); `wide` is scratch [n, 64].
+  // (integers, floats or both); `wide` is scratch [n, 64].
   void (*gated)(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out,
                 float* wide);
   void (*swiglu)(const float* gate, const float* up, int count, float* out);
@@ -65,8 +73,9 @@ struct Path {
   void (*merge)(const HeadLayout& layout, Partial& into, float* mixed, const Partial& part,
                 const float* values);
   void (*finish)(const HeadLayout& layout, const Partial& part, const float* mixed, float* out);
+  // `draws` and `shift` may be null.
   void (*best)(const Matrix& m, int low, int high, const Acts& acts, int n, const Draw* draws,
-               Best* best);
+               const Shift* shift, Best* best);
   void (*gumbel)(const Draw& key, uint32_t stream, const int64_t* ids, int64_t count, float* out);
   void (*embed)(const Matrix& m, int row, float* out);
 };

@@ -63,21 +63,27 @@ inline Scale scale_for(int32_t peak_bits, float limit) {
 // Integer order of absolute values is their float order, with NaN on top.
 inline I magnitude(F a) { return clear_sign(bits(a)); }
 
-inline void quantize_block(F a, F b, Record* r) {
+// Write block b of one row: its integers, the zeros beside them, and its scales.
+inline void quantize_block(F a, F b, const Acts& acts, size_t line, int block) {
   const Scale s = scale_for(max_lanes(larger(magnitude(a), magnitude(b))), 127.0f);
   const I qa = to_int(mul(a, splat(s.inverse))), qb = to_int(mul(b, splat(s.inverse)));
-  to_int8(r->q, qa);
-  to_int8(r->q + 16, qb);
+  int8_t* q = acts.q + line * LINE;
+  const int half = block % 2 * BLOCK;
+  to_int8(q + half, qa);
+  to_int8(q + half + 16, qb);
+  memset(q + (BLOCK - half), 0, BLOCK);
   const uint32_t sum = static_cast<uint32_t>(sum_lanes(add(qa, qb)));
-  r->d = s.d;
-  r->s = s.d * static_cast<float>(static_cast<int32_t>(sum));
-  r->sum8 = static_cast<int32_t>(0u - 8u * sum);
-  r->sum128 = static_cast<int32_t>(0u - 128u * sum);
+  BlockScale& scale = acts.scale[line];
+  scale.d = s.d;
+  scale.s = s.d * static_cast<float>(static_cast<int32_t>(sum));
+  scale.sum8 = static_cast<int32_t>(0u - 8u * sum);
+  scale.sum128 = static_cast<int32_t>(0u - 128u * sum);
 }
 
 void quantize(const float* x, int cols, const Acts& acts, int row) {
-  Record* r = record(acts, row, 0);
-  for (int c = 0; c < cols; c += BLOCK, r += ROW_GROUP) quantize_block(load(x + c), load(x + c + 16), r);
+  size_t line = line_of(acts, row);
+  for (int b = 0; b < cols / BLOCK; b++, line += STRIP_ROWS)
+    quantize_block(load(x + b * BLOCK), load(x + b * BLOCK + 16), acts, line, b);
 }
 
 void swiglu(const float* gate, const float* up, int count, float* out) {

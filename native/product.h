@@ -3,8 +3,7 @@
 // first the dot, then the minimum.
 #pragma once
 
-constexpr int NARROW = 8;  // rows that share one pass over a packed tile
-using Strip = float[ROW_GROUP][TILE];
+using Strip = float[STRIP_ROWS][TILE];
 
 template <Kind KIND>
 inline void load_block(const uint8_t* p, W* w) {
@@ -19,17 +18,27 @@ inline void load_block(const uint8_t* p, W* w) {
   }
 }
 
+// Ask for one block's share of the tile that follows in memory, integers and scales.
 template <Kind KIND>
-inline I dot_block(const W* w, const Record& x) {
-  I a = splat(KIND == Kind::Q4 ? x.sum8 : KIND == Kind::Q8 && BIASED ? x.sum128 : 0);
-  const int32_t* q = reinterpret_cast<const int32_t*>(x.q);
+inline void prefetch_block(const uint8_t* next, int b) {
+  constexpr int LINES = static_cast<int>((quant_bytes(KIND) + scale_bytes(KIND) + 63) / 64);
+  const uint8_t* p = next + b * (quant_bytes(KIND) + scale_bytes(KIND));
+#pragma GCC unroll 9
+  for (int i = 0; i < LINES; i++) __builtin_prefetch(p + 64 * i, 0, 2);
+}
+
+template <Kind KIND>
+inline I dot_block(const W* w, const int8_t* x, const BlockScale& s) {
+  I a = splat(KIND == Kind::Q4 ? s.sum8 : KIND == Kind::Q8 && BIASED ? s.sum128 : 0);
+  const int32_t* q = reinterpret_cast<const int32_t*>(x);
 #pragma GCC unroll 8
   for (int c = 0; c < 8; c++) a = KIND == Kind::Q8 ? dot8(a, w[c], q[c]) : dot4(a, w[c], q[c]);
   return a;
 }
 
 template <Kind KIND, int R>
-void quantised_strip(const uint8_t* tile, int cols, const Record* x, Strip out) {
+void quantised_strip(const uint8_t* tile, size_t stride, int cols, const int8_t* x,
+                     const BlockScale* x_scales, Strip out) {
   const int blocks = cols / BLOCK;
   const uint8_t* scales = tile + blocks * quant_bytes(KIND);
   F acc[R];
@@ -40,11 +49,12 @@ void quantised_strip(const uint8_t* tile, int cols, const Record* x, Strip out) 
     const uint16_t* s = reinterpret_cast<const uint16_t*>(scales + b * scale_bytes(KIND));
     const F d = from_half(s);
     const F m = has_minimum(KIND) ? from_half(s + 16) : d;
-    __builtin_prefetch(tile + b * quant_bytes(KIND) + AHEAD);
+    prefetch_block<KIND>(tile + stride, b);
 #pragma GCC unroll 8
     for (int i = 0; i < R; i++) {
-      const Record& r = x[b * ROW_GROUP + i];
-      acc[i] = fma(to_float(dot_block<KIND>(w, r)), mul(d, splat(r.d)), acc[i]);
+      const BlockScale& r = x_scales[b * STRIP_ROWS + i];
+      const int8_t* q = x + (b * STRIP_ROWS + i) * LINE + b % 2 * BLOCK;
+      acc[i] = fma(to_float(dot_block<KIND>(w, q, r)), mul(d, splat(r.d)), acc[i]);
       if constexpr (has_minimum(KIND)) acc[i] = fma(m, splat(r.s), acc[i]);
     }
   }
@@ -83,7 +93,8 @@ void float_strip(const uint8_t* tile, int cols, const float* x, size_t ld, Strip
 template <Kind KIND, int R>
 void strip_of(const Part& p, const uint8_t* tile, const Acts& acts, int row, Strip out) {
   if constexpr (quantised(KIND)) {
-    quantised_strip<KIND, R>(tile, p.cols, record(acts, row, 0), out);
+    const size_t line = line_of(acts, row);
+    quantised_strip<KIND, R>(tile, p.stride, p.cols, acts.q + line * LINE, acts.scale + line, out);
   } else {
     float_strip<KIND, R>(tile, p.cols, acts.x + row * acts.ld, acts.ld, out);
   }
@@ -93,7 +104,7 @@ using StripFn = void (*)(const Part&, const uint8_t*, const Acts&, int, Strip);
 #define OUTRIDER_STRIPS(K)                                                                   \
   {strip_of<K, 1>, strip_of<K, 2>, strip_of<K, 3>, strip_of<K, 4>, strip_of<K, 5>, strip_of<K, 6>, \
    strip_of<K, 7>, strip_of<K, 8>}
-constexpr StripFn STRIPS[6][NARROW] = {
+constexpr StripFn STRIPS[6][STRIP_ROWS] = {
     OUTRIDER_STRIPS(Kind::Q4),  OUTRIDER_STRIPS(Kind::Q4M),  OUTRIDER_STRIPS(Kind::Q8),
     OUTRIDER_STRIPS(Kind::Q8M), OUTRIDER_STRIPS(Kind::BF16), OUTRIDER_STRIPS(Kind::F32)};
 #undef OUTRIDER_STRIPS
@@ -121,14 +132,13 @@ inline Tile tile_at(const Matrix& m, int tile) {
 
 // Turns tiles into strips of outputs, for one range of tiles and one set of rows.
 //
-// With AMX a tile is spread to bytes once and strips hold 16 rows, else 8 and straight from the
-// packed tile. Rows past the last are computed from stale records and ignored.
+// A strip is 8 rows or what is left of them. With AMX a tile is spread to bytes once for all strips.
 class Strips {
  public:
   Strips(const Matrix& m, const Acts& acts, int n) : m_(m), acts_(acts), n_(n) {
 #ifdef OUTRIDER_WIDE_ROWS
     wide_ = n >= WIDE_MIN && m.any_quantised && m.cols <= WIDE_COLS && wide_ready();
-    if (wide_) configure_tiles(n < ROW_GROUP ? n : ROW_GROUP);
+    if (wide_) configure_tiles();
 #endif
   }
   ~Strips() {
@@ -142,25 +152,20 @@ class Strips {
     tile_ = &t;
     spread_ = false;
 #ifdef OUTRIDER_WIDE_ROWS
-    if (wide_ && quantised(t.part.kind)) {
-      SPREADS[static_cast<int>(t.part.kind)](t.data, m_.cols / BLOCK, bytes_);
-      spread_ = true;
-    }
+    spread_ = wide_ && quantised(t.part.kind);
+    if (spread_ && n_ > STRIP_ROWS) SPREADS[static_cast<int>(t.part.kind)](t.data, m_.cols / BLOCK, bytes_);
 #endif
   }
 
   // Fill `out` with the outputs, bias included, of the rows from `row` on; returns how many.
   int next(int row, Strip out) {
-    const int most = spread_ ? ROW_GROUP : NARROW;
-    const int count = n_ - row < most ? n_ - row : most;
+    const int count = n_ - row < STRIP_ROWS ? n_ - row : STRIP_ROWS;
     const int kind = static_cast<int>(tile_->part.kind);
     if (!spread_) {
       STRIPS[kind][count - 1](tile_->part, tile_->data, acts_, row, out);
     } else {
 #ifdef OUTRIDER_WIDE_ROWS
-      const int blocks = m_.cols / BLOCK;
-      const uint8_t* scales = tile_->data + blocks * quant_bytes(tile_->part.kind);
-      WIDES[kind][wide_index(count)](bytes_, scales, record(acts_, row, 0), blocks, out);
+      wide_strip(row, count, out);
 #endif
     }
     if (m_.bias) {
@@ -177,9 +182,27 @@ class Strips {
   const Tile* tile_ = nullptr;
   bool spread_ = false;
 #ifdef OUTRIDER_WIDE_ROWS
+  void wide_strip(int row, int count, Strip out) {
+    const Part& p = tile_->part;
+    const int kind = static_cast<int>(p.kind), blocks = m_.cols / BLOCK;
+    const int chunk = n_ > STRIP_ROWS ? blocks : WIDE_CHUNK;
+    const uint8_t* scales = tile_->data + blocks * quant_bytes(p.kind);
+    const size_t line = line_of(acts_, row);
+    memset(out, 0, sizeof(Strip));
+    for (int b = 0; b < blocks; b += chunk) {
+      const int some = blocks - b < chunk ? blocks - b : chunk;
+      if (n_ <= STRIP_ROWS) SPREADS[kind](tile_->data + b * quant_bytes(p.kind), some, bytes_);
+      const size_t first = line + static_cast<size_t>(b) * STRIP_ROWS;
+      WIDES[kind][(count + 1) / 2 - 1](
+          bytes_, scales + b * scale_bytes(p.kind),
+          tile_->data + p.stride + b * (quant_bytes(p.kind) + scale_bytes(p.kind)),
+          acts_.q + first * LINE, acts_.scale + first, some, out);
+    }
+  }
+
   bool wide_ = false;
   static constexpr int WIDE_COLS = 4096;
-  alignas(64) uint8_t bytes_[WIDE_COLS * TILE];
+  alignas(64) uint8_t bytes_[(WIDE_COLS + BLOCK) * TILE];
 #endif
 };
 
@@ -219,7 +242,7 @@ void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Ac
     for (int row = 0; row < n; row++) {
       const float* y = wide + row * 4 * TILE;
       const F a = silu(load(y), load(y + 2 * TILE)), b = silu(load(y + TILE), load(y + 3 * TILE));
-      if (out.q) quantize_block(a, b, record(out, row, pair));
+      if (out.q) quantize_block(a, b, out, line_of(out, row) + pair * STRIP_ROWS, pair);
       if (out.x) {
         float* z = const_cast<float*>(out.x) + row * out.ld + pair * BLOCK;
         store(z, a);

@@ -78,24 +78,27 @@ inline void offer(Best& best, F value, I id) {
   store_int(best.id, pick(wins, id, load_int(best.id)));
 }
 
-void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Draw* draws, Best* best) {
+void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Draw* draws,
+          const Shift* shift, Best* best) {
   alignas(64) Strip strip;
   Strips strips(m, acts, n);
   for (int tile = low; tile < high; tile++) {
     const Tile t = tile_at(m, tile);
     const M real = between(0, t.width);
     const I id = add(lanes(), splat(t.col));
+    const I noise_id = shift && shift->ids ? load_int(shift->ids + t.col) : id;
     strips.open(t);
     for (int row = 0, count; row < n; row += count) {
       count = strips.next(row, strip);
       for (int i = 0; i < count; i++) {
         Best& b = best[row + i];
         F value = load(strip[i]);
+        if (shift) value = add(load_part(shift->rows[row + i] + t.col, t.width), value);
         if (draws && draws[row + i].temperature > 0.0f) {
           value = div(value, splat(draws[row + i].temperature));
           // Even the most noise would not beat what this lane has.
           if (!any(less(load(b.value), add(value, splat(MOST_NOISE))))) continue;
-          value = add(value, noise16(id, draws[row + i], 0));
+          value = add(value, noise16(noise_id, draws[row + i], 0));
         }
         offer(b, pick(real, value, splat(-__builtin_inff())), id);
       }

@@ -1,12 +1,12 @@
-// Strips of up to 16 rows with AMX tiles. The integer dots are the same numbers as those of
+// Strips of up to 8 rows with AMX tiles, two blocks of 32 inputs in one tile product. The integer dots are the same numbers as those of
 // product.h, and the float accumulation is the same sequence, so a row's bits do not tell which ran.
 #pragma once
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-constexpr int WIDE_MIN = 8;      // fewer rows run in product.h
-constexpr int WIDE_BLOCKS = 4;   // blocks whose dots are in flight together
+constexpr int WIDE_MIN = 7;      // fewer rows run faster in product.h
+constexpr int WIDE_CHUNK = 16;   // blocks spread at a time for a single strip: all in the first cache
 
 // Whether the processor has int8 tiles and the kernel lets this process use them.
 inline bool wide_available() {
@@ -28,15 +28,16 @@ struct alignas(64) TileConfig {
   uint8_t rows[16];
 };
 
-// Tiles 0 to 3: dots [rows, 16]. 4 and 5: activations [rows, 32 bytes]. 6 and 7: weights [8, 64 bytes].
-inline void configure_tiles(int rows) {
+// Every tile is 16 lines of 64 bytes. 0 and 1: dots, 8 rows of an even block, then 8 of an odd one.
+// 4 and 5: activation lines of both. 6 and 7: weights, 8 quads of inputs of each.
+inline void configure_tiles() {
   TileConfig config{};
   config.palette = 1;
   for (int t = 0; t < 8; t++) {
-    config.bytes[t] = t == 4 || t == 5 ? 32 : 64;
-    config.rows[t] = static_cast<uint8_t>(t < 6 ? rows : 8);
+    config.bytes[t] = 64;
+    config.rows[t] = 16;
   }
-  // The barrier in the operand list keeps every field's store alive.
+  // The operand keeps every field's store alive.
   asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
 }
 inline void release_tiles() { asm volatile("tilerelease" : : : "memory"); }
@@ -53,68 +54,79 @@ inline void spread_block(const uint8_t* p, uint8_t* out) {
   }
 }
 
-using Dots = int32_t[WIDE_BLOCKS][ROW_GROUP][TILE];
+using Dots = int32_t[2 * STRIP_ROWS][TILE];
 
-#define OUTRIDER_DOT(C, A, B)                                    \
-  _tile_loadd(A, x + (b + C) * ROW_GROUP, RECORD);               \
-  _tile_loadd(B, w + (b + C) * size_t{512}, 64);                 \
-  _tile_zero(C);                                                 \
-  _tile_dpbssd(C, A, B);                                         \
-  _tile_stored(C, dots[C], 64);
-
-inline void dot_four(const uint8_t* w, const Record* x, int b, int count, Dots dots) {
-  if (count > 0) { OUTRIDER_DOT(0, 4, 6) }
-  if (count > 1) { OUTRIDER_DOT(1, 5, 7) }
-  if (count > 2) { OUTRIDER_DOT(2, 4, 6) }
-  if (count > 3) { OUTRIDER_DOT(3, 5, 7) }
+// Dots of a pair of blocks. Of the last pair's missing block both lines and weights may be stale:
+// they meet only in the dots of that block, which nobody reads.
+template <int SET>
+inline void dot_pair(const uint8_t* w, const int8_t* x, int pair, Dots dots) {
+  const int8_t* lines = x + pair * (2 * STRIP_ROWS * LINE);
+  const uint8_t* weights = w + pair * size_t{1024};
+  if constexpr (SET == 0) {
+    _tile_loadd(4, lines, LINE);
+    _tile_loadd(6, weights, 64);
+    _tile_zero(0);
+    _tile_dpbssd(0, 4, 6);
+    _tile_stored(0, dots, 64);
+  } else {
+    _tile_loadd(5, lines, LINE);
+    _tile_loadd(7, weights, 64);
+    _tile_zero(1);
+    _tile_dpbssd(1, 5, 7);
+    _tile_stored(1, dots, 64);
+  }
 }
-#undef OUTRIDER_DOT
 
-// Rows of one row group against blocks [from, upto) of one tile, continuing the sums in `out`.
+// Continue the float sums of R rows with the dots of a pair of blocks.
 template <Kind KIND, int R>
-void wide_rows(const uint8_t* w, const uint8_t* scales, const Record* x, int blocks, float (*out)[TILE]) {
-  alignas(64) Dots dots;
-  F acc[R];
-  for (int i = 0; i < R; i++) acc[i] = splat(0.0f);
-  for (int b = 0; b < blocks; b += WIDE_BLOCKS) {
-    const int count = blocks - b < WIDE_BLOCKS ? blocks - b : WIDE_BLOCKS;
-    dot_four(w, x, b, count, dots);
-    for (int k = 0; k < count; k++) {
-      const uint16_t* s = reinterpret_cast<const uint16_t*>(scales + (b + k) * scale_bytes(KIND));
-      const F d = from_half(s);
-      const F m = has_minimum(KIND) ? from_half(s + 16) : d;
-      const Record* r = x + (b + k) * ROW_GROUP;
-#pragma GCC unroll 16
-      for (int i = 0; i < R; i++) {
-        acc[i] = fma(to_float(load_int(dots[k][i])), mul(d, splat(r[i].d)), acc[i]);
-        if constexpr (has_minimum(KIND)) acc[i] = fma(m, splat(r[i].s), acc[i]);
-      }
+inline void add_pair(const uint8_t* scales, const BlockScale* x, int pair, int blocks, const Dots dots,
+                     F* acc) {
+  for (int k = 0; k < 2 && 2 * pair + k < blocks; k++) {
+    const int b = 2 * pair + k;
+    const uint16_t* s = reinterpret_cast<const uint16_t*>(scales + b * scale_bytes(KIND));
+    const F d = from_half(s);
+    const F m = has_minimum(KIND) ? from_half(s + 16) : d;
+    const BlockScale* r = x + b * STRIP_ROWS;
+#pragma GCC unroll 8
+    for (int i = 0; i < R; i++) {
+      acc[i] = fma(to_float(load_int(dots[k * STRIP_ROWS + i])), mul(d, splat(r[i].d)), acc[i]);
+      if constexpr (has_minimum(KIND)) acc[i] = fma(m, splat(r[i].s), acc[i]);
     }
+  }
+}
+
+// R rows against `blocks` blocks of one tile, continuing the sums in `out`. The next pair's dots are started before the last pair's are added, so
+// that tile latencies hide behind the float work.
+template <Kind KIND, int R>
+void wide_rows(const uint8_t* w, const uint8_t* scales, const uint8_t* next, const int8_t* x,
+               const BlockScale* x_scales, int blocks, Strip out) {
+  alignas(64) Dots first, second;
+  const int pairs = (blocks + 1) / 2;
+  F acc[R];
+  for (int i = 0; i < R; i++) acc[i] = load(out[i]);
+  dot_pair<0>(w, x, 0, first);
+  for (int p = 0; p < pairs; p += 2) {
+    if (p + 1 < pairs) dot_pair<1>(w, x, p + 1, second);
+    for (int b = 2 * p; b < 2 * p + 4 && b < blocks; b++) prefetch_block<KIND>(next, b);
+    add_pair<KIND, R>(scales, x_scales, p, blocks, first, acc);
+    if (p + 2 < pairs) dot_pair<0>(w, x, p + 2, first);
+    if (p + 1 < pairs) add_pair<KIND, R>(scales, x_scales, p + 1, blocks, second, acc);
   }
   for (int i = 0; i < R; i++) store(out[i], acc[i]);
 }
 
 template <Kind KIND>
 void spread_tile(const uint8_t* tile, int blocks, uint8_t* out) {
-  for (int b = 0; b < blocks; b++) {
-    __builtin_prefetch(tile + b * quant_bytes(KIND) + AHEAD);
-    spread_block<KIND>(tile + b * quant_bytes(KIND), out + b * size_t{512});
-  }
+  for (int b = 0; b < blocks; b++) spread_block<KIND>(tile + b * quant_bytes(KIND), out + b * size_t{512});
 }
 
 using SpreadFn = void (*)(const uint8_t*, int, uint8_t*);
-using WideFn = void (*)(const uint8_t*, const uint8_t*, const Record*, int, float (*)[TILE]);
+using WideFn = void (*)(const uint8_t*, const uint8_t*, const uint8_t*, const int8_t*, const BlockScale*,
+                        int, Strip);
 constexpr SpreadFn SPREADS[4] = {spread_tile<Kind::Q4>, spread_tile<Kind::Q4M>, spread_tile<Kind::Q8>,
                                  spread_tile<Kind::Q8M>};
-#define OUTRIDER_WIDE(K) \
-  {wide_rows<K, 2>, wide_rows<K, 4>, wide_rows<K, 6>, wide_rows<K, 8>, wide_rows<K, 12>, wide_rows<K, 16>}
-constexpr WideFn WIDES[4][6] = {OUTRIDER_WIDE(Kind::Q4), OUTRIDER_WIDE(Kind::Q4M), OUTRIDER_WIDE(Kind::Q8),
+// By (rows + 1) / 2 - 1: an odd last row is computed with a stale neighbour, which is ignored.
+#define OUTRIDER_WIDE(K) {wide_rows<K, 2>, wide_rows<K, 4>, wide_rows<K, 6>, wide_rows<K, 8>}
+constexpr WideFn WIDES[4][4] = {OUTRIDER_WIDE(Kind::Q4), OUTRIDER_WIDE(Kind::Q4M), OUTRIDER_WIDE(Kind::Q8),
                                 OUTRIDER_WIDE(Kind::Q8M)};
 #undef OUTRIDER_WIDE
-constexpr int WIDE_COUNTS[6] = {2, 4, 6, 8, 12, 16};
-
-inline int wide_index(int rows) {
-  int at = 0;
-  while (WIDE_COUNTS[at] < rows) at++;
-  return at;
-}

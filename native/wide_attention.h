@@ -2,9 +2,10 @@
 //
 // A tile of 16 cached keys is [quads][16 keys][4], and 32 cached values of 16 dimensions are
 // [8 quads of keys][16 dimensions][4]: both are what a tile product reads, straight from the page.
+// A tile product costs the same for 1 row and for 16, so high and low lines share one when they fit.
 #pragma once
 
-// Tiles 0 to 5: [rows, ...]; 4 and 5 of `bytes` a row; 6 and 7: [quads, 64 bytes].
+// Tiles 0 to 3: [rows, 16] dots; 4 and 5: [rows, bytes] lines; 6 and 7: [quads, 64 bytes].
 inline void configure_attention(int rows, int bytes, int quads) {
   TileConfig config{};
   config.palette = 1;
@@ -15,44 +16,55 @@ inline void configure_attention(int rows, int bytes, int quads) {
   asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
 }
 
-// Scores of every query against tiles [t0, t1) of 16 keys. Tiles 4 and 5 hold the queries' high and
-// low parts, 16 quads of dimensions at a time.
+inline bool shares_tile(const Queries& q) { return 2 * q.count <= 16; }
+
+// Scores of every query against tiles [t0, t1) of 16 keys, 16 quads of dimensions at a time.
 inline void wide_score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
                             SpanScratch& s) {
-  alignas(64) int32_t high[16][16], low[16][16];
+  alignas(64) int32_t dots[2 * TILE][TILE];
   const int stride = 4 * h.quads;
   const int whole = h.quads < 16 ? h.quads : 16;
   if (h.quads > 16 && h.quads % 16) return score_span(h, q, keys, t0, t1, s);
-  configure_attention(q.count, 4 * whole, whole);
+  const bool shared = shares_tile(q);
+  configure_attention(shared ? 2 * q.count : q.count, 4 * whole, whole);
   for (int t = t0; t < t1; t++) {
     const uint8_t* page = keys.pages[t / 2];
     const uint8_t* k = page + t % 2 * h.quads * 64;
+    prefetch_tile(h, keys, t);
     _tile_zero(0);
     _tile_zero(1);
     for (int c = 0; c < h.quads; c += whole) {
       if (t == t0 || h.quads > whole) {
         _tile_loadd(4, q.high + 4 * c, stride);
-        _tile_loadd(5, q.low + 4 * c, stride);
+        if (!shared) _tile_loadd(5, q.low + 4 * c, stride);
       }
       _tile_loadd(6, k + 64 * c, 64);
       _tile_dpbsud(0, 4, 6);
-      _tile_dpbsud(1, 5, 6);
+      if (!shared) _tile_dpbsud(1, 5, 6);
     }
-    _tile_stored(0, high, 64);
-    _tile_stored(1, low, 64);
+    _tile_stored(0, dots, 64);
+    if (!shared) _tile_stored(1, dots[q.count], 64);
     const F scales = load(reinterpret_cast<const float*>(page + h.key_scales) + t % 2 * 16);
-    for (int i = 0; i < q.count; i++)
-      put_scores(load_int(high[i]), add(load_int(low[i]), splat(q.sum[i])), scales, q, i, s.scores[i] + 16 * t);
+    for (int i = 0; i < q.count; i++) {
+      const I low = add(load_int(dots[q.count + i]), splat(q.sum[i]));
+      put_scores(load_int(dots[i]), low, scales, q, i, s.scores[i] + 16 * t);
+    }
   }
   release_tiles();
 }
 
-// Weighted values over whole pages [t0 / 2, t1 / 2). Tiles 0 to 3: high and low dots of two chunks
-// of 16 dimensions. 4 and 5: weights of 32 keys. 6 and 7: values of 32 keys.
+// Add 32 weighted values of one chunk of 16 dimensions, at `v`, to tiles A (and B: low lines).
+#define OUTRIDER_MIX(A, B, V, AT)                \
+  _tile_loadd(V, AT, stride);                    \
+  _tile_dpbusd(A, 4, V);                         \
+  if (!shared) _tile_dpbusd(B, 5, V);
+
+// Weighted values over whole pages [t0 / 2, t1 / 2), two chunks of 16 dimensions at a time.
 inline void wide_mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
                           const SpanScratch& s, float* mixed) {
-  alignas(64) int32_t dots[4][16][16];
-  configure_attention(q.count, PAGE_TOKENS, PAGE_TOKENS / 4);
+  alignas(64) int32_t dots[2][2 * TILE][TILE];
+  const bool shared = shares_tile(q);
+  configure_attention(shared ? 2 * q.count : q.count, PAGE_TOKENS, PAGE_TOKENS / 4);
   const int stride = h.width * 4;
   for (int dim = 0; dim < h.width; dim += 32) {
     const bool pair = dim + 16 < h.width;
@@ -62,25 +74,24 @@ inline void wide_mix_span(const HeadLayout& h, const Queries& q, const SpanKeys&
     _tile_zero(3);
     for (int p = t0 / 2; p < t1 / 2; p++) {
       const uint8_t* v = keys.pages[p] + h.values + dim * 4;
-      _tile_loadd(4, s.high[0] + PAGE_TOKENS * p, SPAN);
-      _tile_loadd(5, s.low[0] + PAGE_TOKENS * p, SPAN);
-      _tile_loadd(6, v, stride);
-      _tile_dpbusd(0, 4, 6);
-      _tile_dpbusd(1, 5, 6);
+      _tile_loadd(4, s.bytes[0] + PAGE_TOKENS * p, SPAN);
+      if (!shared) _tile_loadd(5, s.bytes[q.count] + PAGE_TOKENS * p, SPAN);
+      OUTRIDER_MIX(0, 1, 6, v)
       if (!pair) continue;
-      _tile_loadd(7, v + 64, stride);
-      _tile_dpbusd(2, 4, 7);
-      _tile_dpbusd(3, 5, 7);
+      OUTRIDER_MIX(2, 3, 7, v + 64)
     }
     _tile_stored(0, dots[0], 64);
-    _tile_stored(1, dots[1], 64);
-    _tile_stored(2, dots[2], 64);
-    _tile_stored(3, dots[3], 64);
+    _tile_stored(2, dots[1], 64);
+    if (!shared) {
+      _tile_stored(1, dots[0][q.count], 64);
+      _tile_stored(3, dots[1][q.count], 64);
+    }
     for (int i = 0; i < q.count; i++) {
       float* out = mixed + i * h.width + dim;
-      put_mixed(load_int(dots[0][i]), load_int(dots[1][i]), s, i, out);
-      if (pair) put_mixed(load_int(dots[2][i]), load_int(dots[3][i]), s, i, out + 16);
+      for (int c = 0; c < (pair ? 2 : 1); c++)
+        put_mixed(load_int(dots[c][i]), load_int(dots[c][q.count + i]), s, i, out + 16 * c);
     }
   }
   release_tiles();
 }
+#undef OUTRIDER_MIX

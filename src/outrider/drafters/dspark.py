@@ -12,7 +12,9 @@ from outrider.drafters.block import BlockBackbone
 from outrider.drafters.context import Ask
 from outrider.drafters.dflash import DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
-from outrider.drafters.markov import ConfidenceHead, MarkovHead
+from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
+from outrider.kernels.philox import STREAM_TOKEN
+from outrider.kernels.table import Block, Chain
 from outrider.models.dense import DenseModel
 
 
@@ -77,10 +79,44 @@ class DSparkDrafter(DFlashDrafter):
         super().__init__(backbone, target, head, draft_pages)
         self.markov = markov
         self.confidence = confidence
+        self._chain = markov.chain(head.ids) if isinstance(markov, VanillaMarkov) else None
 
     def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
         flat = torch.cat(hidden)
         logits = self.head.logits(flat)
+        on_stream = all(ask.state.sampling.stream == STREAM_TOKEN for ask in asks)
+        if self._chain is not None and on_stream:
+            return self._walk_at_once(self._chain, asks, flat, logits)
+        return self._walk_by_steps(asks, flat, logits)
+
+    def _walk_at_once(
+        self, chain: Chain, asks: list[Ask], hidden: Tensor, logits: Tensor
+    ) -> list[Proposal]:
+        """Walk with the fused operator, to the end; confidences follow, and cut.
+
+        Nobody needs a distribution here: on the target's own stream a draw is judged by the token.
+        """
+        blocks = [_block(ask) for ask in asks]
+        tokens = self.kernels.walk(chain, logits, blocks).tolist()
+        before: list[int] = []
+        for block in blocks:
+            at = len(before)
+            before += [block.tip, *tokens[at : at + block.length - 1]]
+        estimates: list[float] = []
+        if self.confidence is not None:
+            estimates = self.confidence.estimate(hidden, self._embed(before))
+        proposals, at = [], 0
+        for block in blocks:
+            sure = estimates[at : at + block.length]
+            low = (i for i, c in enumerate(sure) if c < self.config.confidence_threshold)
+            keep = next(low, block.length)
+            proposals.append(Proposal(tokens[at : at + keep], None, sure[:keep]))
+            at += block.length
+        return proposals
+
+    def _walk_by_steps(
+        self, asks: list[Ask], flat: Tensor, logits: Tensor
+    ) -> list[Proposal]:
         walks, first = [], 0
         for ask in asks:
             walks.append(_Walk(ask, first, ask.tip))
@@ -128,3 +164,10 @@ class DSparkDrafter(DFlashDrafter):
                 walk.take(*draw_token(self.head, row, state.sampling, position))
             else:
                 walk.take(best, None)
+
+
+def _block(ask: Ask) -> Block:
+    """A session's rows, as the fused walk takes them."""
+    state = ask.state
+    how = state.sampling
+    return Block(ask.length, ask.tip, max(how.temperature, 0.0), how.seed, state.length + 1)

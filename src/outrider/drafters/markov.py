@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.table import Kernels, Linear
+from outrider.kernels.table import Chain, Kernels, Linear
 from outrider.models.dense import TensorSource
 
 
@@ -66,6 +66,10 @@ class MarkovHead(ABC):
 
 class VanillaMarkov(MarkovHead):
     """The bias depends on the token before alone."""
+
+    def chain(self, ids: Tensor | None) -> Chain:
+        """The bias for the fused walk; ``ids`` are the target ids of draft ids, or None."""
+        return Chain(self._tokens, self._out, ids)
 
     def step(self, hidden: Tensor, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``W2 W1[x]``."""

@@ -61,6 +61,16 @@ class Engine:
         out: int,
         /,
     ) -> None: ...
+    def walk(
+        self,
+        tokens: Matrix,
+        out: Matrix,
+        ids: int,
+        scores: int,
+        blocks: Sequence[tuple[int, int, float, int, int]],
+        chosen: int,
+        /,
+    ) -> None: ...
     def gumbel(
         self, seed: int, stream: int, position: int, ids: int, count: int, out: int, /
     ) -> None: ...

@@ -21,7 +21,16 @@ from torch import Tensor
 
 from outrider.kernels import _native
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, RotaryTable, Stack
+from outrider.kernels.table import (
+    Block,
+    Chain,
+    Kernels,
+    LayerWeights,
+    Linear,
+    PageStore,
+    RotaryTable,
+    Stack,
+)
 from outrider.kernels.weights import RawWeight
 
 
@@ -121,6 +130,7 @@ class CpuKernels(Kernels):
         self.device = torch.device("cpu")
         self._engine = _native.Engine(path, self.threads)
         self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
+        self._ids: dict[int, tuple[weakref.ref[Chain], Tensor]] = {}
 
     def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
         """Interleave the rows of every part by 16."""
@@ -269,6 +279,41 @@ class CpuKernels(Kernels):
             out.data_ptr(),
         )
         return out
+
+    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
+        """Walk every block in one native call; NaN beats nothing."""
+        scores = _floats(scores)
+        assert scores.shape == (sum(block.length for block in blocks), chain.out.out_features)
+        assert chain.tokens.in_features == chain.out.in_features
+        tips = [block.tip for block in blocks]
+        if tips and not 0 <= min(tips) <= max(tips) < chain.tokens.out_features:
+            raise IndexError(f"token ids must lie in 0 .. {chain.tokens.out_features - 1}")
+        chosen = torch.empty(scores.shape[0], dtype=torch.int64)
+        ids = self._padded_ids(chain)
+        self._engine.walk(
+            _packed(chain.tokens),
+            _packed(chain.out),
+            0 if ids is None else ids.data_ptr(),
+            scores.data_ptr(),
+            [(b.length, b.tip, b.temperature, b.seed, b.position) for b in blocks],
+            chosen.data_ptr(),
+        )
+        return chosen
+
+    def _padded_ids(self, chain: Chain) -> Tensor | None:
+        """A chain's target ids as int32, whole tiles of 16, kept for the chain's lifetime."""
+        if chain.ids is None:
+            return None
+        known = self._ids.get(id(chain))
+        if known is None:
+            assert len(chain.ids) == chain.out.out_features
+            assert 0 <= int(chain.ids.min()) <= int(chain.ids.max()) < chain.tokens.out_features
+            padded = torch.zeros(-(-len(chain.ids) // 16) * 16, dtype=torch.int32)
+            padded[: len(chain.ids)] = chain.ids
+            key, kept = id(chain), self._ids
+            known = (weakref.ref(chain, lambda _: kept.pop(key, None)), padded)
+            kept[key] = known
+        return known[1]
 
     def gumbel(self, seed: int, stream: int, position: int, ids: Tensor) -> Tensor:
         """Philox noise; the logarithms are within 2 ulp in float64 before rounding."""

@@ -117,6 +117,40 @@ class Stack:
     rotary: RotaryTable
 
 
+@dataclass(frozen=True)
+class Chain:
+    """A low-rank bias by the token before, for walking along a block from left to right.
+
+    Attributes:
+        tokens: embedding [V, r] of the token before, by target id.
+        out: projection [V', r] to the bias of every draft id.
+        ids: target id of every draft id, int64 [V'], or None if they are the same.
+    """
+
+    tokens: Linear
+    out: Linear
+    ids: Tensor | None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive rows of scores that are walked together.
+
+    Attributes:
+        length: how many rows.
+        tip: target id before the first row.
+        temperature: 0 takes the best score, else scores are drawn from.
+        seed: key of the noise.
+        position: absolute position of the first row's token.
+    """
+
+    length: int
+    tip: int
+    temperature: float = 0.0
+    seed: int = 0
+    position: int = 0
+
+
 class Kernels(ABC):
     """One implementation of the operator table. Stateless but for its buffers and threads."""
 
@@ -237,6 +271,38 @@ class Kernels(ABC):
             noise = self.gumbel(seed, STREAM_TOKEN, position, ids).numpy()
             drawn.append(int(np.argmax(scaled + noise)))
         return torch.tensor(drawn, dtype=torch.int64)
+
+    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
+        """Choose a token in every row, block by block from left to right; target ids int64 [n].
+
+        A row's scores are its own plus ``linear(embed(tokens, previous), out)``, where ``previous``
+        is the token chosen in the row before. It takes the best, the lowest draft id on ties, or
+        draws as ``draw`` does, with noise keyed by target ids.
+
+        Args:
+            chain: the bias.
+            scores: scores of all blocks' rows over draft ids, float32 [n, V'].
+            blocks: the blocks, whose lengths add up to n.
+        """
+        chosen: list[int] = []
+        for block in blocks:
+            previous = block.tip
+            for step in range(block.length):
+                embedded = self.embed(chain.tokens, torch.tensor([previous], device=scores.device))
+                row = scores[len(chosen)] + self.linear(embedded, chain.out)[0]
+                index = self._choose(row, chain.ids, block, step)
+                previous = index if chain.ids is None else int(chain.ids[index])
+                chosen.append(previous)
+        return torch.tensor(chosen, dtype=torch.int64)
+
+    def _choose(self, scores: Tensor, ids: Tensor | None, block: Block, step: int) -> int:
+        """Index of the best or drawn score, the lowest on ties."""
+        values = scores.cpu().numpy()
+        if block.temperature > 0:
+            ids = torch.arange(len(values)) if ids is None else ids
+            noise = self.gumbel(block.seed, STREAM_TOKEN, block.position + step, ids)
+            values = values / np.float32(block.temperature) + noise.cpu().numpy()
+        return int(np.argmax(values))
 
     def run_layers(
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
