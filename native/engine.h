@@ -159,6 +159,8 @@ class Engine {
   void attend_block(const Store& store, int layer, const float* q, const float* k, const float* v,
                     const RowSet& rows, int heads, int window, bool causal, float* out);
 
+  // Keys of flat [n, layers * 2 g d] are normed and rotated in place, then written with the values.
+  void write_context(const Stack& stack, float* flat, const RowSet& rows, const Store& store);
   // x [n, H] becomes the residual stream after the last layer; taps [n, num_taps * H].
   void run(const Stack& stack, float* x, const RowSet& rows, const Store& store, bool block,
            const std::vector<int>& taps, float* tapped);

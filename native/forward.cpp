@@ -73,6 +73,25 @@ void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index) 
   worker.meet();
 }
 
+void Engine::write_context(const Stack& stack, float* flat, const RowSet& rows, const Store& store) {
+  const int d = stack.head_dim, layers = static_cast<int>(stack.layers.size());
+  const size_t width = static_cast<size_t>(stack.kv_heads) * d;
+  for (const Group& g : rows.groups) {
+    for (int i = 0; i < g.count * layers; i++) {
+      const int row = i / layers, index = i % layers, position = g.start + row;
+      const size_t angle = static_cast<size_t>(position) * (d / 2);
+      const float* weight = stack.layers[index].k_norm;
+      float* k = flat + (static_cast<size_t>(g.first_row + row) * layers + index) * 2 * width;
+      for (int kv = 0; kv < stack.kv_heads; kv++, k += d) {
+        if (weight) path_.norm(k, weight, stack.eps, d, k);
+        path_.rotate(k, stack.cos + angle, stack.sin + angle, d, k);
+        uint8_t* head = store.head(g.pages[position / PAGE_TOKENS], index, kv);
+        path_.write(store.layout, head, position % PAGE_TOKENS, k, k + width);
+      }
+    }
+  }
+}
+
 void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
   const Stack& s = pass.stack;
   const Matrix& m = *layer.gate_up;
@@ -86,9 +105,8 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
   int low, high;
   if (pairable(m)) {
     const int pairs = width / BLOCK;
-    const int chunk = pairs / (worker.size() * 4);
     float* gates = lanes_[worker.id()]->wide.as<float>(0);
-    while (worker.take(pairs, chunk < 1 ? 1 : chunk, low, high)) path_.gated(m, low, high, in, n, hidden, gates);
+    while (worker.take_run(pairs, low, high)) path_.gated(m, low, high, in, n, hidden, gates);
     worker.meet();
     product(worker, *layer.down, hidden, n, pass.x, s.hidden, true);
     return;

@@ -16,9 +16,8 @@ void Engine::compete(Worker& worker, const Matrix& m, const Acts& acts, int n, c
     }
   }
   // A thread's pieces come in rising order, so its lanes keep the lowest of equal outputs.
-  const int chunk = m.tiles / (worker.size() * 16);
   int low, high;
-  while (worker.take(m.tiles, chunk < 1 ? 1 : chunk, low, high))
+  while (worker.take_run(m.tiles, low, high))
     path_.best(m, low, high, acts, n, draws, shift, mine);
 }
 

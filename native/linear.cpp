@@ -10,11 +10,6 @@ namespace {
 // meeting of the threads.
 constexpr int PRIVATE_ROWS = 4;
 
-int chunk_of(int total, int threads) {
-  const int chunk = total / (threads * 4);
-  return chunk < 1 ? 1 : chunk;
-}
-
 }  // namespace
 
 Engine::Engine(const Path& path, int threads) : path_(path), pool_(threads) {
@@ -96,7 +91,7 @@ Acts Engine::prepare(Worker& worker, const Matrix& m, const float* x, size_t ld,
   }
   if (!weight && !m.any_quantised) return acts;
   int low, high;
-  while (worker.take(n, chunk_of(n, worker.size()), low, high))
+  while (worker.take_run(n, low, high))
     for (int r = low; r < high; r++) prepare_row(m, x + r * ld, weight, eps, acts, r, scratch);
   worker.meet();
   return acts;
@@ -105,7 +100,7 @@ Acts Engine::prepare(Worker& worker, const Matrix& m, const float* x, size_t ld,
 void Engine::product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
                      bool accumulate) {
   int low, high;
-  while (worker.take(m.tiles, chunk_of(m.tiles, worker.size()), low, high))
+  while (worker.take_run(m.tiles, low, high))
     path_.product(m, low, high, acts, n, out, ld, accumulate);
   worker.meet();
 }

@@ -206,6 +206,10 @@ void bind_attention(nb::class_<Native>& native) {
       e.attend_block(p.store, layer, at(q), at(k), at(v), set, heads, window, causal, at(out));
     });
   });
+  native.def("write_context", [](Native& s, const Stack& stack, Address flat, nb::handle rows, const Pages& p) {
+    const RowSet set = parse_rows(rows);
+    s.alone([&](Engine& e) { e.write_context(stack, at(flat), set, p.store); });
+  });
   native.def("run", [](Native& s, const Stack& stack, Address x, nb::handle rows, const Pages& p,
                        bool block, const std::vector<int>& taps, Address tapped) {
     const RowSet set = parse_rows(rows);

@@ -39,6 +39,19 @@ bool Worker::take(int total, int chunk, int& low, int& high) {
   return true;
 }
 
+bool Worker::take_run(int total, int& low, int& high) {
+  std::atomic<int>& next = pool_.counters_[phase_ % Pool::COUNTERS].next;
+  const int least = total / (16 * pool_.size()) + 1;
+  low = next.load(std::memory_order_relaxed);
+  do {
+    if (low >= total) return false;
+    const int run = (total - low) / (2 * pool_.size());
+    high = low + (run < least ? least : run);
+    high = high < total ? high : total;
+  } while (!next.compare_exchange_weak(low, high, std::memory_order_relaxed));
+  return true;
+}
+
 void Worker::meet() { pool_.arrive(phase_++); }
 
 Pool::Pool(int threads) : size_(threads < 1 ? 1 : threads) {

@@ -19,6 +19,9 @@ class Worker {
   int size() const;
   // Take the next piece [low, high) of `total` items, at most `chunk` of them.
   bool take(int total, int chunk, int& low, int& high);
+  // Take half of a thread's share of what is left of `total` equal items: long runs first, since
+  // starting in cold memory costs, short ones last, so that nobody waits long for a slow neighbour.
+  bool take_run(int total, int& low, int& high);
   // Wait for every thread; starts the next phase.
   void meet();
 

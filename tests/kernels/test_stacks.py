@@ -51,6 +51,36 @@ def test_fused_block_is_the_composed_one(native, name, causal):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
+def test_fused_context_is_the_composed_one(native, name):
+    stack, _ = make_stack(native, **VARIANTS[name])
+    g, d, layers = stack.num_kv_heads, stack.head_dim, len(stack.layers)
+    groups = (RowGroup(30, 40, [4, 1, 0]), RowGroup(0, 1, [2]), RowGroup(5, 9, [3], 5))
+    flat = randn(50, layers * 2 * g * d)
+    stores = [native.allocate(layers, 5, g, d) for _ in range(2)]
+    kept = flat.clone()
+    native.write_context(stack, flat, Rows(groups), stores[0])
+    assert same_bits(flat, kept), "the input was changed"
+    Kernels.write_context(native, stack, flat, Rows(groups), stores[1])
+    for page in range(5):
+        assert torch.equal(stores[0].read_page(page)[0], stores[1].read_page(page)[0])
+
+
+def test_shapes_that_do_not_fit_are_refused(native):
+    stack, hidden = make_stack(native, **VARIANTS["llama"])
+    store = native.allocate(len(stack.layers), 2, 3, 64)
+    with pytest.raises(AssertionError, match="shape"):
+        native.run_layers(stack, randn(3, hidden), one_group(0, 4), store)
+    with pytest.raises(AssertionError, match="shape"):
+        native.run_block(stack, randn(4, hidden + 32), one_group(0, 4), store)
+    with pytest.raises(IndexError, match="reach"):
+        native.run_block(stack, randn(4, hidden), Rows((RowGroup(40, 4, [0]),)), store)
+    with pytest.raises(IndexError, match="page ids"):
+        native.run_block(stack, randn(4, hidden), Rows((RowGroup(10, 4, [2]),)), store)
+    with pytest.raises(AssertionError, match="context"):
+        native.write_context(stack, randn(4, 33), one_group(0, 4), store)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_layers_match_reference(native, reference, name):
     outputs = []
     for kernels in (native, reference):

@@ -140,15 +140,8 @@ class BlockBackbone:
             rows: their staged cache rows.
             store: the draft pages.
         """
-        c = self.config
-        width = c.num_kv_heads * c.head_dim
         flat = self.kernels.linear(features, self._context)
-        shape = (features.shape[0], c.num_kv_heads, c.head_dim)
-        for index, layer in enumerate(self.stack.layers):
-            of_layer = flat[:, 2 * index * width : 2 * (index + 1) * width]
-            k, v = (part.reshape(shape).contiguous() for part in of_layer.chunk(2, dim=-1))
-            k = self._rotated(k, layer.k_norm, rows.positions)
-            self.kernels.write(store, index, k, v, rows)
+        self.kernels.write_context(self.stack, flat, rows, store)
 
     def forward_round(self, block: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run many sessions' blocks over their cached context; nothing is written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -230,7 +231,7 @@ class ContextDrafter(Drafter):
         if not groups:
             return
         try:
-            self._write(torch.cat(kept), Rows(tuple(group for _, group in groups)))
+            self._write(joined(kept), Rows(tuple(group for _, group in groups)))
         except BaseException:
             for mine, _ in groups:
                 mine.cache.commit(0)
@@ -258,7 +259,7 @@ class ContextDrafter(Drafter):
     def _stage(self, state: ContextState, new: CommittedRows, features: Tensor) -> RowGroup | None:
         """Stage a session's rows, or move it past them if they are unusable."""
         end = new.start + len(new.tokens)
-        if not bool(features.isfinite().all()):
+        if not all_finite(features):
             state.fail(f"target states at {new.start}..{end - 1} are not finite", end)
             return None
         if not len(features):
@@ -361,6 +362,19 @@ class ContextDrafter(Drafter):
             AssertionError: a page leaked or is held twice, or rows are staged between rounds.
         """
         self.pool.audit([context_state(state).cache.pages for state in states])
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Rows of all parts; a lone part as it is."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether every value is finite, and not so large that their sum is not.
+
+    One reduction: NaN and infinities pass through a sum, and opposite infinities give NaN.
+    """
+    return math.isfinite(float(x.sum()))
 
 
 def context_state(state: DraftState) -> ContextState:

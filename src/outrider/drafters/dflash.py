@@ -9,7 +9,7 @@ from torch import Tensor
 
 from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
 from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import Ask, ContextDrafter, ContextState
+from outrider.drafters.context import Ask, ContextDrafter, ContextState, all_finite, joined
 from outrider.drafters.head import DraftHead, draw_token
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.models.dense import DenseModel
@@ -42,18 +42,19 @@ class DFlashDrafter(ContextDrafter):
         self.taps = c.taps
         self.max_draft = c.max_draft
         self.default_draft = c.max_draft
+        self._masks = self._mask_rows()
 
     def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
         taps = [new.taps for new in rows if new.taps is not None]
-        features = self.backbone.context_features(torch.cat(taps))
-        return list(torch.split(features, [len(new.tokens) for new in rows]))
+        features = self.backbone.context_features(joined(taps))
+        return list(features.split([len(new.tokens) for new in rows]))
 
     def _write(self, features: Tensor, rows: Rows) -> None:
         self.backbone.ingest(features, rows, self.pool.store)
 
     def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
         pairs = zip(asks, self._hidden(asks), strict=True)
-        sound = [(ask, rows) for ask, rows in pairs if bool(rows.isfinite().all())]
+        sound = [(ask, rows) for ask, rows in pairs if all_finite(rows)]
         drafts: dict[int, Proposal] = {}
         if sound:
             picked = self._pick([ask for ask, _ in sound], [rows for _, rows in sound])
@@ -77,14 +78,23 @@ class DFlashDrafter(ContextDrafter):
 
     def block_embeddings(self, anchors: Sequence[int]) -> Tensor:
         """Embed [anchor, mask x (block_size - 1)] of every anchor, float32 [n block_size, H]."""
+        size = self.config.block_size
+        block = self._masks.repeat(len(anchors), 1)
+        block[::size] = self._embed_scaled(torch.tensor(anchors, device=self.kernels.device))
+        return block
+
+    def _mask_rows(self) -> Tensor:
+        """The rows of a block before its anchor is set: masks, embedded and scaled."""
         c = self.config
-        ids = torch.full((len(anchors), c.block_size), c.mask_token_id, device=self.kernels.device)
-        ids[:, 0] = torch.tensor(list(anchors), device=ids.device)
-        if self.backbone.mask is None:
-            return self.target.embed(ids.flatten()) * c.embedding_scale
-        block = self.backbone.mask.repeat(len(anchors), c.block_size, 1)
-        block[:, 0] = self.target.embed(ids[:, 0])
-        return block.flatten(0, 1) * c.embedding_scale
+        if self.backbone.mask is not None:
+            mask = self.backbone.mask[None] * c.embedding_scale
+        else:
+            mask = self._embed_scaled(torch.tensor([c.mask_token_id], device=self.kernels.device))
+        return mask.repeat(c.block_size, 1)
+
+    def _embed_scaled(self, ids: Tensor) -> Tensor:
+        embedded = self.target.embed(ids)
+        return embedded if self.config.embedding_scale == 1.0 else embedded * self.config.embedding_scale
 
     def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
         """Choose the tokens from final states, one proposal per session."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from outrider.drafters.base import Proposal
 from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import Ask
+from outrider.drafters.context import Ask, joined
 from outrider.drafters.dflash import DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
@@ -82,7 +82,7 @@ class DSparkDrafter(DFlashDrafter):
         self._chain = markov.chain(head.ids) if isinstance(markov, VanillaMarkov) else None
 
     def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
-        flat = torch.cat(hidden)
+        flat = joined(hidden)
         logits = self.head.logits(flat)
         on_stream = all(ask.state.sampling.stream == STREAM_TOKEN for ask in asks)
         if self._chain is not None and on_stream:

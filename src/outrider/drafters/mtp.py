@@ -32,7 +32,7 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
-from outrider.drafters.context import Ask, ContextDrafter, ContextState, ContextTail
+from outrider.drafters.context import Ask, ContextDrafter, ContextState, ContextTail, all_finite
 from outrider.drafters.dflash import stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.kernels.rows import RowGroup, Rows
@@ -227,7 +227,7 @@ class MtpDrafter(ContextDrafter):
         likelihood = (logits.amax(-1) - logits.logsumexp(-1)).exp().tolist()
         likeliest = self.head.target_ids(best).tolist()
         for place, chain in enumerate(chains):
-            if not bool(states[place].isfinite().all()):
+            if not all_finite(states[place]):
                 chain.fail("the drafter's states are not finite")
             elif likelihood[place] < self.config.confidence_threshold:
                 chain.open = False

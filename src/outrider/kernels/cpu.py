@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from outrider.kernels import _native
-from outrider.kernels.rows import Rows
+from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 from outrider.kernels.table import (
     Block,
     Chain,
@@ -102,16 +102,38 @@ def _floats(x: Tensor) -> Tensor:
     return x.to(torch.float32).contiguous()
 
 
+def _stream(x: Tensor, stack: Stack, rows: Rows) -> Tensor:
+    """A copy of embedded rows, which becomes the residual stream; C++ does not look at shapes."""
+    shape = (rows.count, stack.layers[0].qkv.in_features)
+    assert x.shape == shape, f"rows of shape {list(x.shape)}, not {list(shape)}"
+    return x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+
+
 def _check(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
     """Refuse rows outside the page tables, the store or the rotary table: C++ does not look."""
     for group in rows.groups:
-        end = group.start + group.count
-        if len(group.pages) * 32 < end:
-            raise IndexError(f"{len(group.pages)} pages do not reach position {end - 1}")
-        if table is not None and end > table.cos.shape[0]:
-            raise IndexError(f"position {end - 1} is outside the rotary table")
-        if group.pages and not 0 <= min(group.pages) <= max(group.pages) < store.pages:
-            raise IndexError(f"page ids must lie in 0 .. {store.pages - 1}")
+        _check_pages(group, group.start + group.count, store)
+        _check_angles(group, table)
+
+
+def _check_block(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
+    """As ``_check``, for rows of which only the context before them is cached."""
+    for group in rows.groups:
+        _check_pages(group, group.start, store)
+        _check_angles(group, table)
+
+
+def _check_pages(group: RowGroup, end: int, store: PageStore) -> None:
+    if len(group.pages) * PAGE_TOKENS < end:
+        raise IndexError(f"{len(group.pages)} pages do not reach position {end - 1}")
+    if group.pages and not 0 <= min(group.pages) <= max(group.pages) < store.pages:
+        raise IndexError(f"page ids must lie in 0 .. {store.pages - 1}")
+
+
+def _check_angles(group: RowGroup, table: RotaryTable | None) -> None:
+    end = group.start + group.count
+    if table is not None and end > table.cos.shape[0]:
+        raise IndexError(f"position {end - 1} is outside the rotary table")
 
 
 class CpuKernels(Kernels):
@@ -226,6 +248,7 @@ class CpuKernels(Kernels):
         causal: bool,
     ) -> Tensor:
         """Attend to cached spans, then to spans of the block, quantised alike."""
+        _check_block(rows, store)
         q, k, v = _floats(q), _floats(k), _floats(v)
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
         self._engine.attend_block(
@@ -327,10 +350,10 @@ class CpuKernels(Kernels):
     ) -> tuple[Tensor, Tensor | None]:
         """Run the whole stack in one native call."""
         _check(rows, store, stack.rotary)
-        x = _floats(x).clone()
+        x = _stream(x, stack, rows)
         tapped = torch.empty(x.shape[0], len(taps) * x.shape[1]) if taps else None
         self._engine.run(
-            self._native_stack(stack, x.shape[1]),
+            self._native_stack(stack),
             x.data_ptr(),
             rows,
             _pages(store),
@@ -342,12 +365,22 @@ class CpuKernels(Kernels):
 
     def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run the whole stack in one native call; the block's keys and values are scratch."""
-        x = _floats(x).clone()
-        native = self._native_stack(stack, x.shape[1])
+        _check_block(rows, store, stack.rotary)
+        x = _stream(x, stack, rows)
+        native = self._native_stack(stack)
         self._engine.run(native, x.data_ptr(), rows, _pages(store), True, [], 0)
         return x
 
-    def _native_stack(self, stack: Stack, hidden: int) -> _native.Stack:
+    def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
+        """Write all layers in one native call."""
+        _check(rows, store, stack.rotary)
+        flat = _floats(flat).clone()
+        width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
+        assert flat.shape == (rows.count, width), f"context rows of shape {list(flat.shape)}"
+        native = self._native_stack(stack)
+        self._engine.write_context(native, flat.data_ptr(), rows, _pages(store))
+
+    def _native_stack(self, stack: Stack) -> _native.Stack:
         """Addresses of a stack's weights, gathered once for its lifetime."""
         known = self._stacks.get(id(stack))
         if known is not None:
@@ -358,7 +391,7 @@ class CpuKernels(Kernels):
             stack.num_heads,
             stack.num_kv_heads,
             stack.head_dim,
-            hidden,
+            stack.layers[0].qkv.in_features,
             stack.eps,
             _address(stack.rotary.cos, kept),
             _address(stack.rotary.sin, kept),

@@ -338,6 +338,24 @@ class Kernels(ABC):
             x = self._finish_layer(stack, layer, x, mixed)
         return x
 
+    def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
+        """Write every layer's keys, normed and rotated, and values, as they are.
+
+        Args:
+            stack: the layers.
+            flat: keys and values of layer 0, then of layer 1, and so on, float32
+                [n, layers 2 g d].
+            rows: their staged cache rows.
+            store: the pages.
+        """
+        g, d = stack.num_kv_heads, stack.head_dim
+        parts = flat.reshape(flat.shape[0], len(stack.layers), 2, g, d)
+        for index, layer in enumerate(stack.layers):
+            k, v = parts[:, index, 0].contiguous(), parts[:, index, 1].contiguous()
+            if layer.k_norm is not None:
+                k = self.rms_norm(k, layer.k_norm, stack.eps)
+            self.write(store, index, self.rotate(k, rows.positions, stack.rotary), v, rows)
+
     def _project(
         self, stack: Stack, layer: LayerWeights, x: Tensor, rows: Rows
     ) -> tuple[Tensor, Tensor, Tensor]:

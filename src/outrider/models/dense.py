@@ -138,11 +138,12 @@ class DenseModel:
             ids: tokens, int64 [n].
             rows: their sessions, positions and pages.
             store: the pages.
-            logit_rows: rows to carry through the final norm, int64 [m].
+            logit_rows: rows to carry through the final norm, ascending, int64 [m].
             taps: layers whose residual outputs the drafter reads.
         """
         x, tapped = self.kernels.run_layers(self.stack, self.embed(ids), rows, store, taps)
-        hidden = self.kernels.rms_norm(x[logit_rows], self.norm, self.config.rms_eps)
+        kept = x if len(logit_rows) == len(x) else x[logit_rows]
+        hidden = self.kernels.rms_norm(kept, self.norm, self.config.rms_eps)
         return TargetOutput(hidden, tapped)
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -63,7 +63,10 @@ class TargetPass(PassOutput):
         self._shares[share].work.session.cache.commit(count)
 
     def _hidden(self, rows: Sequence[int]) -> Tensor:
-        return self._output.hidden[torch.tensor(rows, dtype=torch.int64)]
+        hidden = self._output.hidden
+        if len(rows) == len(hidden):  # each row is asked for once, in order
+            return hidden
+        return hidden[torch.tensor(rows, dtype=torch.int64)]
 
 
 #: Row counts of a profile, and seconds after which it goes on with what it has.
