@@ -179,7 +179,7 @@ void forget(Partial* parts, float* mixed, size_t values) {
 
 }  // namespace
 
-void Engine::attention(Worker& worker, const Attention& a) {
+void Engine::attention(Worker& worker, const Attention& a, const Ahead& ahead) {
   Lane& lane = *lanes_[worker.id()];
   const std::vector<Task>& tasks = a.plan->tasks;
   const size_t values = static_cast<size_t>(MAX_QUERIES) * a.store->layout.width;
@@ -195,7 +195,7 @@ void Engine::attention(Worker& worker, const Attention& a) {
       attend_task(lane, a, task, 0, task.spans + task.block_spans, merged, mixed, true);
       finish_task(a, task, merged, mixed);
     }
-    worker.meet();
+    worker.meet(ahead);
     return;
   }
   Partial* partials = partials_.as<Partial>(0);
@@ -224,7 +224,7 @@ void Engine::attention(Worker& worker, const Attention& a) {
     }
     finish_task(a, task, merged, mixed);
   }
-  worker.meet();
+  worker.meet(ahead);
 }
 
 void Engine::write(const Store& store, int layer, const float* k, const float* v, const RowSet& rows) {

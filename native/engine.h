@@ -191,9 +191,9 @@ class Engine {
                    const Acts& acts, int row, float* scratch);
   void reserve_inputs(int n, int cols);
   void product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
-               bool accumulate);
+               bool accumulate, const Ahead& ahead = {});
 
-  void attention(Worker& worker, const Attention& a);
+  void attention(Worker& worker, const Attention& a, const Ahead& ahead = {});
   void attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high,
                    Partial* parts, float* values, bool merged);
   void load_task(Lane& lane, const Attention& a, const Task& task, Queries& queries);
@@ -202,8 +202,8 @@ class Engine {
   void span_bounds(const Attention& a, const Task& task, int span, int* low, int* high) const;
 
   void project(Worker& worker, Pass& pass, const Layer& layer, int index);
-  void run_layer(Worker& worker, Pass& pass, const Layer& layer, int index);
-  void feed_forward(Worker& worker, Pass& pass, const Layer& layer);
+  void run_layer(Worker& worker, Pass& pass, int index);
+  void feed_forward(Worker& worker, Pass& pass, const Layer& layer, const Ahead& after);
 
   const Path& path_;
   Pool pool_;

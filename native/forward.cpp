@@ -38,6 +38,37 @@ bool pairable(const Matrix& m) {
   return true;
 }
 
+constexpr size_t AHEAD_BYTES = 96 << 10;  // what a thread asks for at a meeting
+
+// The part of a matrix, from tile `first` on, that a thread starts its next phase with.
+void look_ahead(const Matrix& m, int first, int tiles, uint8_t const*& data, size_t& bytes) {
+  const Part& p = part_of(m, first);
+  data = p.data + static_cast<size_t>(first - p.first_tile) * p.stride;
+  bytes = static_cast<size_t>(tiles) * p.stride;
+  bytes = bytes < AHEAD_BYTES ? bytes : AHEAD_BYTES;
+}
+
+Ahead ahead_of(const Worker& worker, const Matrix& m) {
+  Ahead ahead;
+  int low, high;
+  worker.first_run(m.tiles, low, high);
+  if (low < high) look_ahead(m, low, high - low, ahead.data[0], ahead.bytes[0]);
+  return ahead;
+}
+
+// As ahead_of, for a product whose gate and up tiles are read side by side.
+Ahead ahead_of_pairs(const Worker& worker, const Matrix& m) {
+  Ahead ahead;
+  int low, high;
+  worker.first_run(m.tiles / 4, low, high);
+  if (low >= high) return ahead;
+  for (int side = 0; side < 2; side++) {
+    look_ahead(m, side * m.tiles / 2 + 2 * low, 2 * (high - low), ahead.data[side], ahead.bytes[side]);
+    ahead.bytes[side] = ahead.bytes[side] < AHEAD_BYTES / 2 ? ahead.bytes[side] : AHEAD_BYTES / 2;
+  }
+  return ahead;
+}
+
 }  // namespace
 
 // Norm, rotate and cache one row's heads.
@@ -70,7 +101,7 @@ void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index) 
       }
     }
   }
-  worker.meet();
+  worker.meet(ahead_of(worker, *layer.out));
 }
 
 void Engine::write_context(const Stack& stack, float* flat, const RowSet& rows, const Store& store) {
@@ -92,7 +123,7 @@ void Engine::write_context(const Stack& stack, float* flat, const RowSet& rows, 
   }
 }
 
-void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
+void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer, const Ahead& after) {
   const Stack& s = pass.stack;
   const Matrix& m = *layer.gate_up;
   const int n = pass.rows.count, width = layer.down->cols;
@@ -107,8 +138,8 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
     const int pairs = width / BLOCK;
     float* gates = lanes_[worker.id()]->wide.as<float>(0);
     while (worker.take_run(pairs, low, high)) path_.gated(m, low, high, in, n, hidden, gates);
-    worker.meet();
-    product(worker, *layer.down, hidden, n, pass.x, s.hidden, true);
+    worker.meet(ahead_of(worker, *layer.down));
+    product(worker, *layer.down, hidden, n, pass.x, s.hidden, true, after);
     return;
   }
   product(worker, m, in, n, pass.wide, 2 * static_cast<size_t>(width), false);
@@ -119,23 +150,28 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer) {
   }
   worker.meet();
   const Acts down = prepare(worker, *layer.down, rows, width, n, nullptr, 0.0f);
-  product(worker, *layer.down, down, n, pass.x, s.hidden, true);
+  product(worker, *layer.down, down, n, pass.x, s.hidden, true, after);
 }
 
-void Engine::run_layer(Worker& worker, Pass& pass, const Layer& layer, int index) {
+void Engine::run_layer(Worker& worker, Pass& pass, int index) {
   const Stack& s = pass.stack;
+  const Layer& layer = s.layers[index];
   const int n = pass.rows.count;
   const Acts in = prepare(worker, *layer.qkv, pass.x, s.hidden, n, layer.attn_norm, s.eps);
-  product(worker, *layer.qkv, in, n, pass.flat, pass.flat_ld, false);
+  product(worker, *layer.qkv, in, n, pass.flat, pass.flat_ld, false, ahead_of(worker, *layer.out));
   project(worker, pass, layer, index);
   const Attention a{&pass.store, index, &pass.rows, &pass.plan_for(layer.window), pass.flat,
                     pass.flat_ld, s.heads, pass.block ? block_.as<uint8_t>(0) : nullptr,
                     block_first_.data(), layer.causal, pass.mixed};
-  attention(worker, a);
+  attention(worker, a, ahead_of(worker, *layer.out));
   const size_t mixed_ld = static_cast<size_t>(s.heads) * s.head_dim;
   const Acts mixed = prepare(worker, *layer.out, pass.mixed, mixed_ld, n, nullptr, 0.0f);
-  product(worker, *layer.out, mixed, n, pass.x, s.hidden, true);
-  feed_forward(worker, pass, layer);
+  const Matrix& gate_up = *layer.gate_up;
+  const bool pairs = pairable(gate_up);
+  product(worker, *layer.out, mixed, n, pass.x, s.hidden, true,
+          pairs ? ahead_of_pairs(worker, gate_up) : ahead_of(worker, gate_up));
+  const bool last = index + 1 == static_cast<int>(s.layers.size());
+  feed_forward(worker, pass, layer, last ? Ahead{} : ahead_of(worker, *s.layers[index + 1].qkv));
 }
 
 void Engine::run(const Stack& stack, float* x, const RowSet& rows, const Store& store, bool block,
@@ -180,7 +216,7 @@ void Engine::run(const Stack& stack, float* x, const RowSet& rows, const Store& 
   pool_.run([&](Worker& worker) {
     tap(worker, -1);
     for (size_t i = 0; i < stack.layers.size(); i++) {
-      run_layer(worker, pass, stack.layers[i], static_cast<int>(i));
+      run_layer(worker, pass, static_cast<int>(i));
       tap(worker, static_cast<int>(i));
     }
   });

@@ -98,11 +98,11 @@ Acts Engine::prepare(Worker& worker, const Matrix& m, const float* x, size_t ld,
 }
 
 void Engine::product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
-                     bool accumulate) {
+                     bool accumulate, const Ahead& ahead) {
   int low, high;
   while (worker.take_run(m.tiles, low, high))
     path_.product(m, low, high, acts, n, out, ld, accumulate);
-  worker.meet();
+  worker.meet(ahead);
 }
 
 void Engine::linear(const Matrix& m, const float* x, int n, float* out) {

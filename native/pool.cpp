@@ -39,20 +39,37 @@ bool Worker::take(int total, int chunk, int& low, int& high) {
   return true;
 }
 
+void Worker::first_run(int total, int& low, int& high) const {
+  const int run = total / (2 * pool_.size());
+  low = id_ * run;
+  high = low + run;
+}
+
 bool Worker::take_run(int total, int& low, int& high) {
+  if (!begun_) {
+    begun_ = true;
+    first_run(total, low, high);
+    if (low < high) return true;
+  }
   std::atomic<int>& next = pool_.counters_[phase_ % Pool::COUNTERS].next;
+  const int base = total / (2 * pool_.size()) * pool_.size();  // past every thread's first run
   const int least = total / (16 * pool_.size()) + 1;
-  low = next.load(std::memory_order_relaxed);
+  low = base + next.load(std::memory_order_relaxed);
   do {
     if (low >= total) return false;
     const int run = (total - low) / (2 * pool_.size());
     high = low + (run < least ? least : run);
     high = high < total ? high : total;
-  } while (!next.compare_exchange_weak(low, high, std::memory_order_relaxed));
-  return true;
+    int taken = low - base;
+    if (next.compare_exchange_weak(taken, high - base, std::memory_order_relaxed)) return true;
+    low = base + taken;
+  } while (true);
 }
 
-void Worker::meet() { pool_.arrive(phase_++); }
+void Worker::meet(const Ahead& ahead) {
+  begun_ = false;
+  pool_.arrive(phase_++, ahead);
+}
 
 Pool::Pool(int threads) : size_(threads < 1 ? 1 : threads) {
   for (int id = 1; id < size_; id++) threads_.emplace_back([this, id] { serve(id); });
@@ -65,7 +82,7 @@ Pool::~Pool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Pool::arrive(unsigned phase) {
+void Pool::arrive(unsigned phase, const Ahead& ahead) {
   const uint32_t generation = generation_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
     arrived_.store(0, std::memory_order_relaxed);
@@ -73,6 +90,8 @@ void Pool::arrive(unsigned phase) {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
   } else {
+    for (int part = 0; part < 2; part++)
+      for (size_t i = 0; i < ahead.bytes[part]; i += 64) __builtin_prefetch(ahead.data[part] + i, 0, 2);
     await(generation_, generation, 2000, 50);
   }
 }

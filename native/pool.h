@@ -10,6 +10,12 @@ namespace outrider {
 
 class Pool;
 
+// Memory that a thread will read next: asked for while it waits.
+struct Ahead {
+  const uint8_t* data[2] = {nullptr, nullptr};
+  size_t bytes[2] = {0, 0};
+};
+
 // One thread's view of the running function. A function is a sequence of phases: in each, threads
 // take pieces until none is left, then meet. Which thread computes a piece never matters.
 class Worker {
@@ -19,16 +25,20 @@ class Worker {
   int size() const;
   // Take the next piece [low, high) of `total` items, at most `chunk` of them.
   bool take(int total, int chunk, int& low, int& high);
-  // Take half of a thread's share of what is left of `total` equal items: long runs first, since
-  // starting in cold memory costs, short ones last, so that nobody waits long for a slow neighbour.
+  // Take a run of `total` equal items. Every thread starts with its own first_run; then it takes
+  // half of a thread's share of what is left: long runs first, since starting in cold memory costs,
+  // short ones last, so that nobody waits long for a slow neighbour.
   bool take_run(int total, int& low, int& high);
+  // Items [low, high) that take_run gives this thread first: half of a fair share.
+  void first_run(int total, int& low, int& high) const;
   // Wait for every thread; starts the next phase.
-  void meet();
+  void meet(const Ahead& ahead = {});
 
  private:
   Pool& pool_;
   int id_;
   unsigned phase_ = 0;
+  bool begun_ = false;  // whether this phase's first run is taken
 };
 
 class Pool {
@@ -52,7 +62,7 @@ class Pool {
   };
 
   void serve(int id);
-  void arrive(unsigned phase);
+  void arrive(unsigned phase, const Ahead& ahead);
 
   int size_;
   Counter counters_[COUNTERS];

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_training import CONFIG, V, torch_target
 
+from outrider.train.compose import Turn
 from outrider.train.config import GenerateConfig
 from outrider.train.conversations import (
     LOOP_RUN,
@@ -18,7 +19,15 @@ from outrider.train.conversations import (
     looping_now,
 )
 from outrider.train.decode import LockstepDecoder
-from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts
+from outrider.train.frame import (
+    CATEGORIES,
+    FREE,
+    Frame,
+    Opening,
+    frame_of,
+    with_prompts,
+    with_turns,
+)
 from outrider.train.generate import NO_FLOOR, generate, sample
 from outrider.types.errors import DrafterError
 
@@ -28,8 +37,8 @@ FRAME = Frame(
     header=(4, 5),
     again=(6, 7),
     end=END,
-    openers=(((),), ((8, 9), (10,))),
-    follow_ups=((), (11,)),
+    openers=((FREE,), (Opening((8, 9), whole=False), Opening((10,), whole=False))),
+    follow_ups=(FREE, Opening((11,), whole=False)),
 )
 SMALL = GenerateConfig(
     samples=24,
@@ -103,7 +112,8 @@ def test_greedy_answers_are_the_targets(rows):
 
 def test_given_prompts_are_answered_as_they_are():
     prompts = ((20, 21, 22), (23,))
-    frame = replace(FRAME, prompts=prompts, prompt_categories=(0, 1))
+    openers = tuple((Opening(prompt, whole=True),) for prompt in prompts)
+    frame = replace(FRAME, openers=openers)
     config = replace(SMALL, samples=12, max_turns=1)
     rows = generate(torch_target(), frame, config)
     for ids, marks, category in zip(
@@ -112,6 +122,44 @@ def test_given_prompts_are_answered_as_they_are():
         asked = [1, 2, 3, *prompts[category], END, 4, 5]
         assert ids[: len(asked)] == asked
         assert marks.index(True) == len(asked)
+
+
+def test_whole_follow_ups_are_answered():
+    target = torch_target()
+    target.head[END] += target.head.std() * 3
+    frame = replace(FRAME, follow_ups=(Opening((12, 13), whole=True),))
+    rows = generate(target, frame, SMALL)
+    again = [*FRAME.again, 12, 13, END, *FRAME.header]
+    found = 0
+    for ids, marks in zip(rows.ids.tolist(), rows.supervised.tolist(), strict=True):
+        for at in range(len(ids) - len(again) - 1):
+            if ids[at : at + len(again)] == again:
+                found += 1
+                assert not any(marks[at : at + len(again)])
+                assert marks[at + len(again)]
+    assert found > 2
+
+
+def test_short_answers_are_cut():
+    config = replace(SMALL, short_share=1.0, short_tokens=5)
+    rows = generate(torch_target(), FRAME, config)
+    lengths = set()
+    for ids, marks in zip(rows.ids.tolist(), rows.supervised.tolist(), strict=True):
+        for tokens, answer in turns(ids, marks):
+            lengths.add(sum(answer))
+            if sum(answer) == 5 and tokens[-1] == END:
+                # The end that was forced is not the model's own.
+                assert not answer[-1]
+    assert max(lengths) == 5
+
+
+def test_long_turns_are_cut_and_still_answered():
+    whole = Opening(tuple(range(8, 40)) * 3, whole=True)
+    frame = replace(FRAME, openers=((whole,),))
+    rows = generate(torch_target(), frame, replace(SMALL, samples=12))
+    for ids, marks in zip(rows.ids.tolist(), rows.supervised.tolist(), strict=True):
+        assert ids[29:32] == [END, *FRAME.header]
+        assert marks.index(True) == SMALL.length // 2
 
 
 def test_lockstep_decoding_equals_whole_passes():
@@ -184,10 +232,16 @@ def test_frame_of_a_template(tmp_path):
     assert frame.header == tuple(map(ord, "<assistant>"))
     assert frame.again == tuple(map(ord, "<user>"))
     assert frame.end == ord("|")
-    assert len(frame.openers) == len(CATEGORIES)
+    assert frame.openers == ((FREE,),)
+    openers = {name: [Turn(name, whole=True)] for name in CATEGORIES[1:]}
+    taught = with_turns(frame, openers, [Turn("So", whole=False)], Letters())
+    assert [len(turns) for turns in taught.openers] == [1] * len(CATEGORIES)
+    assert taught.openers[1] == (Opening(tuple(map(ord, CATEGORIES[1])), whole=True),)
+    assert taught.follow_ups == (FREE, Opening((83, 111), whole=False))
     (tmp_path / "prompts").write_text("Hi\n\nYou\n")
     given = with_prompts(frame, tmp_path / "prompts", Letters())
-    assert given.prompts == ((72, 105), tuple(map(ord, "You")))
+    you = Opening(tuple(map(ord, "You")), whole=True)
+    assert given.openers == ((Opening((72, 105), whole=True), you),)
     (tmp_path / "prompts").write_text("\n")
     with pytest.raises(DrafterError, match="no prompt"):
         with_prompts(frame, tmp_path / "prompts", Letters())

@@ -15,7 +15,13 @@ from outrider.train.batches import Batch, block_mask, draw_anchors, labels_of
 from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig, load_config
 from outrider.train.evaluate import accepted_counts, walk
 from outrider.train.export import export_checkpoint
-from outrider.train.loss import Teacher, distances, position_weights, weighted_mean
+from outrider.train.loss import (
+    Teacher,
+    distances,
+    pace_weights,
+    position_weights,
+    weighted_mean,
+)
 from outrider.train.optim import orthogonalise, schedule
 from outrider.train.shapes import block_config, new_network, spread_taps
 from outrider.types.errors import DrafterError
@@ -78,6 +84,19 @@ def test_weights():
     mean = weighted_mean(torch.tensor([[2.0, 2.0, 99.0]]), weights)
     assert float(mean) == pytest.approx(2.0)
     assert float(weighted_mean(torch.ones(2), torch.zeros(2))) == 0.0
+
+
+def test_pace_is_the_gradient_of_the_accepted_length():
+    torch.manual_seed(0)
+    log_accepted = torch.rand(3, 4).log().requires_grad_()
+    live = torch.tensor([[True] * 4, [True, True, False, False], [False] * 4])
+    length = (log_accepted.exp() * live).cumprod(-1).sum()
+    length.backward()
+    weights = pace_weights(log_accepted.detach().exp(), live, 1.0)
+    assert torch.allclose(4 * weights, log_accepted.grad, atol=1e-6)
+    assert (weights[~live] == 0).all()
+    slower = pace_weights(torch.zeros(1, 4), torch.ones(1, 4, dtype=torch.bool), 0.5)
+    assert torch.allclose(4 * slower, torch.tensor([[15.0, 7.0, 3.0, 1.0]]) / 16)
 
 
 def test_accepted_counts():

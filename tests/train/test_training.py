@@ -38,6 +38,7 @@ def test_dspark_learns(target, dspark):
         ("mtp", FAST, 3.2),
         ("dflash", FAST, 3.0),
         ("dspark", replace(FAST, matrices="adamw", matrix_lr=5e-3), 2.0),
+        ("dspark", replace(FAST, pace=0.5), 3.5),
     ],
 )
 def test_others_learn(kind, optim, least, target, tmp_path):

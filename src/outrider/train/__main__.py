@@ -1,4 +1,7 @@
-"""Runs a training configuration: ``python -m outrider.train CONFIG.json [options]``."""
+"""Runs a training configuration: ``python -m outrider.train CONFIG.json [options]``.
+
+On several GPUs: ``python -m torch.distributed.run --nproc-per-node GPUS -m outrider.train ...``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from outrider.train.config import load_config
+from outrider.train.peers import join_peers
 from outrider.train.run import open_target, train, write_conversations
+from outrider.types.progress import silent
 
 
 class LineProgress:
@@ -46,13 +51,17 @@ def main() -> None:
     config = replace(config, **{key: value for key, value in named.items() if value})
     progress = LineProgress()
     if options.generate is not None:
-        target, frame = open_target(config, progress)
+        target, tokenizer = open_target(config, progress)
         generation = replace(config.generate, seed=options.generate)
         folder = Path(config.data or config.work)
-        path = write_conversations(target, frame, generation, folder, progress)
+        path = write_conversations(target, tokenizer, generation, folder, progress)
         sys.stdout.write(f"{path}\n")
         return
-    report = train(config, progress, options.stop_after)
+    peers = join_peers()
+    report = train(config, progress if peers.leads else silent, options.stop_after, peers)
+    peers.leave()
+    if not peers.leads:
+        return
     sys.stdout.write(report.to_json())
     sys.stdout.write("\n".join(report.evaluation.lines()) + "\n")
 

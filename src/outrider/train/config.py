@@ -30,7 +30,11 @@ class GenerateConfig:
         user_min_p: user tokens less likely than this share of the likeliest are not drawn.
         answer_temperature: temperature of answers that are not greedy.
         greedy_share: share of rows whose answers are greedy.
-        free_share: share of rows whose first user turn has no opener.
+        free_share: share of rows whose first user turn is all the model's own.
+        openers: first user turns composed for each category; later ones are as many in all.
+        short_share: share of rows whose answers are cut after ``short_tokens``, to make room for
+            more turns: the beginning of an answer is the hardest part to draft.
+        short_tokens: most tokens of such answers.
         max_turns: most answers in a row.
         min_room: a new turn begins only with that many tokens left in the row.
         keep_loops: share of rows that are allowed to go on repeating themselves.
@@ -46,10 +50,13 @@ class GenerateConfig:
     length: int = 512
     user_tokens: int = 160
     user_temperature: float = 1.0
-    user_min_p: float = 0.05
+    user_min_p: float = 0.02
     answer_temperature: float = 0.7
     greedy_share: float = 0.7
-    free_share: float = 0.2
+    free_share: float = 0.12
+    openers: int = 6000
+    short_share: float = 0.5
+    short_tokens: int = 128
     max_turns: int = 4
     min_room: int = 96
     keep_loops: float = 0.2
@@ -96,7 +103,7 @@ class OptimConfig:
         steps: steps of the whole schedule, 0 if only ``seconds`` counts.
         seconds: wall-clock length of the whole schedule, summed over resumed runs, 0 if only
             ``steps`` counts.
-        rows: conversations in a batch.
+        rows: conversations in a batch, of each process.
         anchors: blocks drawn from each conversation.
         matrices: optimiser of the layers' matrices; everything else is AdamW's.
         matrix_lr: peak learning rate of the layers' matrices.
@@ -109,7 +116,9 @@ class OptimConfig:
         ce_share: share of the schedule trained on cross-entropy alone; after it the loss is
             ``ce_weight`` CE + ``tv_weight`` L1 + confidence BCE.
         ce_weight, tv_weight, confidence_weight: those weights.
-        decay: position k of a block weighs exp(-k / decay).
+        decay: position k of a block weighs exp(-k / decay), if ``pace`` is 0.
+        pace: else it weighs what hangs on it as the drafter stands: the expected length of the
+            accepted run from there on, each acceptance a taken as 1 - pace + pace a.
         seed: keys the order of the data and the initial weights.
         attention: how block rows attend: "dense" masks or "flex" attention; "auto" picks.
         compile: fuse the layers with torch.compile.
@@ -137,6 +146,7 @@ class OptimConfig:
     tv_weight: float = 0.9
     confidence_weight: float = 1.0
     decay: float = 4.0
+    pace: float = 0.0
     seed: int = 1
     attention: Literal["auto", "dense", "flex"] = "auto"
     compile: bool = True

@@ -123,7 +123,8 @@ class GraphedStep:
                 self._function(value)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Threads that watch over several processes may touch the GPU meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             self._function(value)
         self._pool = graph.pool()
         self._graphs[value] = graph

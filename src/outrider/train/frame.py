@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from outrider.train.openers import FOLLOW_UPS, OPENERS
+from outrider.train.compose import Turn
+from outrider.train.openers import OPENERS
 from outrider.types.errors import DrafterError
 
 #: Categories of conversations, in the order of their numbers; "free" has no opener.
@@ -27,6 +28,23 @@ class ChatEncoder(Protocol):
 
 
 @dataclass(frozen=True)
+class Opening:
+    """What is given of a user turn.
+
+    Attributes:
+        tokens: its first token ids.
+        whole: whether the turn ends there; if not, the model goes on.
+    """
+
+    tokens: tuple[int, ...]
+    whole: bool
+
+
+#: Leaves the whole turn to the model.
+FREE = Opening((), whole=False)
+
+
+@dataclass(frozen=True)
 class Frame:
     """Token ids around the turns of a chat.
 
@@ -35,20 +53,16 @@ class Frame:
         header: what follows the end token of a user message, up to the answer.
         again: what follows the end token of an answer, up to the next user message.
         end: the token that ends a turn.
-        openers: beginnings of a first user turn, by category (index into CATEGORIES).
-        follow_ups: beginnings of a later user turn; the empty one leaves it to the model.
-        prompts: whole first user messages, if the model is not to invent them.
-        prompt_categories: category of each prompt.
+        openers: first user turns, by category (index into CATEGORIES).
+        follow_ups: later user turns.
     """
 
     prefix: tuple[int, ...]
     header: tuple[int, ...]
     again: tuple[int, ...]
     end: int
-    openers: tuple[tuple[tuple[int, ...], ...], ...] = (((),),)
-    follow_ups: tuple[tuple[int, ...], ...] = ((),)
-    prompts: tuple[tuple[int, ...], ...] = ()
-    prompt_categories: tuple[int, ...] = field(default=())
+    openers: tuple[tuple[Opening, ...], ...] = ((FREE,),)
+    follow_ups: tuple[Opening, ...] = (FREE,)
 
 
 def frame_of(tokenizer: ChatEncoder, eos_ids: Sequence[int]) -> Frame:
@@ -76,17 +90,31 @@ def frame_of(tokenizer: ChatEncoder, eos_ids: Sequence[int]) -> Frame:
     if not header or not again or header[0] not in eos_ids or again[0] != header[0]:
         raise DrafterError("the chat template does not end every turn with an end token")
 
-    def encode(text: str) -> tuple[int, ...]:
-        return tuple(tokenizer.encode(text, add_special=False))
+    return Frame(tuple(prefix), tuple(header[1:]), tuple(again[1:]), header[0])
 
-    openers = tuple(tuple(encode(o) for o in OPENERS[name]) for name in CATEGORIES[1:])
-    return Frame(
-        prefix=tuple(prefix),
-        header=tuple(header[1:]),
-        again=tuple(again[1:]),
-        end=header[0],
-        openers=(((),), *openers),
-        follow_ups=((), *(encode(o) for o in FOLLOW_UPS)),
+
+def with_turns(
+    frame: Frame,
+    openers: Mapping[str, Sequence[Turn]],
+    follow_ups: Sequence[Turn],
+    tokenizer: ChatEncoder,
+) -> Frame:
+    """A frame with given user turns; "free" ones, and one free follow-up, stay.
+
+    Args:
+        frame: the frame.
+        openers: first turns by category.
+        follow_ups: later turns.
+        tokenizer: encodes them.
+    """
+
+    def opening(turn: Turn) -> Opening:
+        return Opening(tuple(tokenizer.encode(turn.text, add_special=False)), turn.whole)
+
+    return replace(
+        frame,
+        openers=((FREE,), *(tuple(map(opening, openers[name])) for name in CATEGORIES[1:])),
+        follow_ups=(FREE, *map(opening, follow_ups)),
     )
 
 
@@ -100,7 +128,7 @@ def with_prompts(frame: Frame, path: Path, tokenizer: ChatEncoder) -> Frame:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except OSError as error:
         raise DrafterError(f"{path}: {error.strerror}") from None
-    prompts = [tuple(tokenizer.encode(line, add_special=False)) for line in lines if line]
-    if not prompts:
+    ids = [tuple(tokenizer.encode(line, add_special=False)) for line in lines if line]
+    if not ids:
         raise DrafterError(f"{path}: holds no prompt")
-    return replace(frame, prompts=tuple(prompts), prompt_categories=(0,) * len(prompts))
+    return replace(frame, openers=(tuple(Opening(prompt, whole=True) for prompt in ids),))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,7 +23,7 @@ from outrider.train.conversations import (
     looping_now,
 )
 from outrider.train.decode import GraphedStep, LockstepDecoder
-from outrider.train.frame import Frame
+from outrider.train.frame import Frame, Opening
 from outrider.train.target import TorchTarget
 from outrider.types.progress import Progress, silent
 
@@ -71,24 +72,23 @@ class Scripts:
 
 
 def scripts_of(frame: Frame, longest: int, device: torch.device) -> Scripts:
-    """Lay out every script of a frame; given prompts are cut to fit ``longest`` tokens."""
+    """Lay out every script of a frame; given turns are cut to fit ``longest`` tokens."""
+    tail = (frame.end, *frame.header)
     sequences: list[tuple[int, ...]] = [frame.header]
     answers = [True]
-    for opener in frame.follow_ups:
-        sequences.append(frame.again + opener)
-        answers.append(False)
-    starts: list[list[int]] = [[] for _ in range(_categories(frame))]
-    for category, openers in enumerate(frame.openers):
-        for opener in openers if not frame.prompts else ():
-            starts[category].append(len(sequences))
-            sequences.append(frame.prefix + opener)
-            answers.append(False)
-    tail = (frame.end, *frame.header)
-    for prompt, category in zip(frame.prompts, frame.prompt_categories, strict=True):
-        starts[category].append(len(sequences))
-        room = longest - len(frame.prefix) - len(tail)
-        sequences.append(frame.prefix + prompt[:room] + tail)
-        answers.append(True)
+
+    def lay_out(before: tuple[int, ...], openings: Sequence[Opening]) -> tuple[int, ...]:
+        """Append the scripts of openings; their indices."""
+        room = longest - len(before) - len(tail)
+        first = len(sequences)
+        for opening in openings:
+            after = tail if opening.whole else ()
+            sequences.append(before + opening.tokens[:room] + after)
+            answers.append(opening.whole)
+        return tuple(range(first, len(sequences)))
+
+    follow_ups = lay_out(frame.again, frame.follow_ups)
+    starts = tuple(lay_out(frame.prefix, openings) for openings in frame.openers)
     width = max(map(len, sequences))
     padded = [list(s) + [frame.end] * (width - len(s)) for s in sequences]
     return Scripts(
@@ -96,17 +96,20 @@ def scripts_of(frame: Frame, longest: int, device: torch.device) -> Scripts:
         torch.tensor([len(s) for s in sequences], device=device),
         torch.tensor(answers, device=device),
         0,
-        tuple(range(1, 1 + len(frame.follow_ups))),
-        tuple(tuple(s) for s in starts),
+        follow_ups,
+        starts,
     )
 
 
-def _categories(frame: Frame) -> int:
-    return max(len(frame.openers), *(c + 1 for c in frame.prompt_categories), 1)
-
-
 class ConversationWriter:
-    """Writes batches of conversations in static buffers."""
+    """Writes batches of conversations in static buffers.
+
+    Attributes:
+        config: how to write.
+        scripts: the forced tokens.
+        tokens: int64 [B, T], the conversations.
+        supervised: bool [B, T], which tokens the model chose in an answer.
+    """
 
     def __init__(
         self, target: TorchTarget, frame: Frame, config: GenerateConfig, *, fast: bool
@@ -123,14 +126,14 @@ class ConversationWriter:
         self.end = frame.end
         self.device = target.device
         self._decoder = LockstepDecoder(target, config.batch, config.length, fast)
-        self._scripts = scripts_of(frame, config.length // 2, target.device)
+        self.scripts = scripts_of(frame, config.length // 2, target.device)
         self._sample = torch.compile(sample, dynamic=False) if fast else sample
         self._step = GraphedStep(self._advance, fast)
         b, t = config.batch, config.length
         self.tokens = torch.zeros(b, t, dtype=torch.int64, device=self.device)
         self.supervised = torch.zeros(b, t, dtype=torch.bool, device=self.device)
-        self._script, self._offset, self._user_length, self._turn = (
-            torch.zeros(b, dtype=torch.int64, device=self.device) for _ in range(4)
+        self._script, self._offset, self._written, self._turn, self._limit = (
+            torch.zeros(b, dtype=torch.int64, device=self.device) for _ in range(5)
         )
         self._answering, self._done, self._cut, self._may_loop = (
             torch.zeros(b, dtype=torch.bool, device=self.device) for _ in range(4)
@@ -172,7 +175,7 @@ class ConversationWriter:
 
     def _reset(self, start: Tensor) -> Tensor:
         """Put every row at the start of its script; returns which rows are greedy, bool [B]."""
-        c, scripts, b = self.config, self._scripts, self.config.batch
+        c, scripts, b = self.config, self.scripts, self.config.batch
         self._decoder.position.zero_()
         self.tokens.fill_(self.end)
         self.supervised.fill_(False)
@@ -180,11 +183,13 @@ class ConversationWriter:
         self._script.copy_(start)
         self._offset.fill_(1)
         self._answering.copy_(scripts.answers[start])
-        for state in (self._user_length, self._turn, self._done, self._cut):
+        for state in (self._written, self._turn, self._done, self._cut):
             state.zero_()
         greedy = self._uniform(b) < c.greedy_share
         self._temperature.copy_(torch.where(greedy, 0.0, c.answer_temperature))
         self._may_loop.copy_(self._uniform(b) < c.keep_loops)
+        short = self._uniform(b) < c.short_share
+        self._limit.copy_(torch.where(short, c.short_tokens, c.length))
         follow = torch.tensor(scripts.follow_ups, device=self.device)
         drawn = torch.randint(len(follow), self._next_script.shape, device=self.device)
         self._next_script.copy_(follow[drawn])
@@ -201,30 +206,31 @@ class ConversationWriter:
     @torch.no_grad()
     def _advance(self, keys: int) -> None:
         """Feed the token at the position and choose the one after it, for every row."""
-        position, scripts = self._decoder.position, self._scripts
+        position, scripts = self._decoder.position, self.scripts
         logits = self._decoder.step(self.tokens.index_select(1, position)[:, 0], keys)
         answering, forced = self._answering.clone(), self._offset < scripts.lengths[self._script]
         temperature = torch.where(answering, self._temperature, self.config.user_temperature)
         floor = torch.where(answering, NO_FLOOR, self._user_floor)
         drawn = self._sample(logits, temperature, floor)
         free = ~forced & ~self._done
-        full = ~answering & (self._user_length + 1 >= self.config.user_tokens)
-        ended = free & ((drawn == self.end) | full | self._cut)
+        full = ~answering & (self._written + 1 >= self.config.user_tokens)
+        cut = self._cut | (answering & (self._written >= self._limit))
+        ended = free & ((drawn == self.end) | full | cut)
         at = self._offset.clamp(max=scripts.tokens.shape[1] - 1)
         written = torch.where(ended | self._done, self.end, drawn)
         token = torch.where(forced, scripts.tokens[self._script, at], written)
-        supervised = free & answering & ~self._cut
+        supervised = free & answering & ~cut
         self.tokens.index_copy_(1, position + 1, token[:, None])
         self.supervised.index_copy_(1, position + 1, supervised[:, None])
         self._offset.add_(forced.long())
-        self._user_length.add_((free & ~answering).long())
+        self._written.add_(free.long())
         self._turn_over(ended, answering)
         self._cut.zero_()
         position.add_(1)
 
     def _turn_over(self, ended: Tensor, answering: Tensor) -> None:
         """Start the script to the other role in rows whose turn ended, or finish the row."""
-        c = self.config
+        c, scripts = self.config, self.scripts
         asked, answered = ended & ~answering, ended & answering
         following = self._next_script.gather(1, self._turn[:, None])[:, 0]
         self._turn.add_(answered.long())
@@ -232,10 +238,12 @@ class ConversationWriter:
         last = answered & ((self._turn >= c.max_turns) | ~room)
         self._turn.clamp_(max=c.max_turns - 1)
         self._script.copy_(torch.where(answered & ~last, following, self._script))
-        self._script.masked_fill_(asked, self._scripts.header)
+        self._script.masked_fill_(asked, scripts.header)
         self._offset.masked_fill_(ended & ~last, 0)
-        self._user_length.masked_fill_(ended, 0)
-        self._answering.copy_((answering | asked) & ~answered)
+        self._written.masked_fill_(ended, 0)
+        # A whole user turn and the header after it are one script.
+        speaking = torch.where(answered, scripts.answers[self._script], answering | asked)
+        self._answering.copy_(speaking & ~last)
         self._done.logical_or_(last)
 
 
@@ -286,12 +294,11 @@ def generate(
     torch.manual_seed(config.seed)
     config = replace(config, batch=fitting_batch(target, config))
     writer = ConversationWriter(target, frame, config, fast=fast)
-    scripts = scripts_of(frame, config.length // 2, target.device)
     writer.prepare(progress)
     parts: list[Conversations] = []
     count, began = 0, time.monotonic()
     while count < config.samples:
-        part = writer.write(*start_rows(scripts, config, target.device))
+        part = writer.write(*start_rows(writer.scripts, config, target.device))
         parts.append(part.to(torch.device("cpu")))
         count += len(part)
         progress("Writing conversations", min(count, config.samples), config.samples)

@@ -22,6 +22,7 @@ from outrider.train.loss import (
     confidence_loss,
     cross_entropy,
     distances,
+    pace_weights,
     position_weights,
     teacher_of,
     weighted_mean,
@@ -29,12 +30,15 @@ from outrider.train.loss import (
 from outrider.train.mtp import MtpHead
 from outrider.train.network import BlockDrafter, TrimmedHead
 from outrider.train.optim import Optimisers
+from outrider.train.peers import ALONE, Peers
 from outrider.train.target import TorchTarget
 from outrider.types.progress import Progress, silent
 
 Network = BlockDrafter | MtpHead
 #: Steps between waits for the GPU, so that the clock is true.
 SYNC_STEPS = 10
+#: Distance between the seeds of two processes.
+SEED_STRIDE = 1_000_003
 
 
 class Evaluator(Protocol):
@@ -105,10 +109,11 @@ class Objective:
         logits = network.logits(hidden, labels.previous, head.weight).flatten(0, 2)
         tokens = head.t2d[labels.tokens]
         # A token outside the draft vocabulary cannot be drafted; it teaches nothing.
-        weights = position_weights(labels.live & (tokens >= 0), c.decay).flatten()
+        live = labels.live & (tokens >= 0)
         wanted = tokens.clamp(min=0).flatten()
         if not mixed:
-            ce = weighted_mean(self._cross_entropy(logits, wanted), weights)
+            each = self._cross_entropy(logits, wanted)
+            ce = weighted_mean(each, self._weights((-each).exp(), live))
             self.parts[0].copy_(ce.detach())
             return ce
         with torch.no_grad():
@@ -116,6 +121,7 @@ class Objective:
         offset = torch.arange(len(batch.ids), device=wanted.device) * batch.ids.shape[1]
         at = (labels.at + offset[:, None, None]).flatten()
         each_ce, each_tv = self._distances(logits, wanted, teacher, at)
+        weights = self._weights(1.0 - each_tv, live)
         ce, tv = weighted_mean(each_ce, weights), weighted_mean(each_tv, weights)
         loss = c.ce_weight * ce + 2.0 * c.tv_weight * tv
         confidence = network.confidence(hidden, labels.previous)
@@ -126,6 +132,13 @@ class Objective:
         self.parts[0].copy_(ce.detach())
         self.parts[1].copy_(tv.detach())
         return loss
+
+    def _weights(self, accepted: Tensor, live: Tensor) -> Tensor:
+        """Weights [B N K] of drafts with acceptances [B N K], ``live`` being bool [B, N, K]."""
+        c = self._config
+        if not c.pace:
+            return position_weights(live, c.decay).flatten()
+        return pace_weights(accepted.detach().view(live.shape), live, c.pace).flatten()
 
 
 def drafts_of(network: Network) -> int:
@@ -153,9 +166,11 @@ class Trainer:
         rows: Conversations,
         config: OptimConfig,
         folder: Path,
+        peers: Peers = ALONE,
     ) -> None:
         """Set up a run, or go on with the one whose state is in ``folder``."""
         self._network = network
+        self._peers = peers
         self._config = config
         self._rows = rows
         self._device = target.device
@@ -183,6 +198,8 @@ class Trainer:
         """One step on the static batch."""
         self._optimisers.zero_grad()
         self._objective(self._batch, bool(mixed)).backward()  # type: ignore[no-untyped-call]
+        trained = self._optimisers.parameters
+        self._peers.average([p.grad for p in trained if p.grad is not None])
         self._optimisers.step()
 
     def _load(self, index: Tensor) -> None:
@@ -193,15 +210,16 @@ class Trainer:
         self._batch.anchors.copy_(anchors)
 
     def _indices(self) -> Iterator[Tensor]:
-        """Row indices of every batch from the current step on; each epoch is a new order."""
-        b = len(self._batch.ids)
-        per_epoch = max(len(self._rows) // b, 1)
+        """Own rows of every batch from now on; each epoch is a new order."""
+        b, peers = len(self._batch.ids), self._peers
+        per_epoch = max(len(self._rows) // (b * peers.count), 1)
         epoch, at = divmod(self.history.step, per_epoch)
         while True:
             generator = torch.Generator().manual_seed(self._config.seed * 100_003 + epoch)
             order = torch.randperm(len(self._rows), generator=generator).to(self._device)
             for index in range(at, per_epoch):
-                yield order[index * b : (index + 1) * b]
+                first = (index * peers.count + peers.rank) * b
+                yield order[first : first + b]
             epoch, at = epoch + 1, 0
 
     @property
@@ -225,7 +243,7 @@ class Trainer:
         Returns:
             Whether the schedule has ended.
         """
-        torch.manual_seed(self._config.seed + self.history.step)
+        torch.manual_seed(self._config.seed + self.history.step + SEED_STRIDE * self._peers.rank)
         limit = time.monotonic() + stop_after
         self._prepare(progress)
         clock = _Clock(self.history.seconds)
@@ -235,8 +253,7 @@ class Trainer:
                 break
             self._one(index)
             if self.history.step % SYNC_STEPS == 0 or self._device.type == "cpu":
-                self._synchronise()
-                self.history.seconds = now = clock.seconds()
+                now = self._agree(clock)
                 if now - evaluated > self._config.eval_seconds and evaluator is not None:
                     self._record(evaluator)
                     evaluated = clock.seconds()
@@ -244,13 +261,20 @@ class Trainer:
                     self.save()
                     saved = clock.seconds()
                 progress("Training", round(1000 * self.share), 1000)
-                if stop_after and time.monotonic() > limit:
+                late = float(stop_after > 0 and time.monotonic() > limit)
+                if self._peers.agree(late, self._device):
                     break
-        self._synchronise()
-        self.history.seconds = clock.seconds()
+        self._agree(clock)
         self._record(evaluator)
         self.save()
         return self.share >= 1.0
+
+    def _agree(self, clock: _Clock) -> float:
+        """Wait for the GPU, and take over the first process's time of training."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        self.history.seconds = self._peers.agree(clock.seconds(), self._device)
+        return self.history.seconds
 
     def _prepare(self, progress: Progress) -> None:
         """Capture the steps of the phases to come, at a rate that hardly changes the weights."""
@@ -275,10 +299,6 @@ class Trainer:
         if self.history.step % self._config.log_every == 0:
             self._record(None)
 
-    def _synchronise(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize()
-
     def _record(self, evaluator: Evaluator | None) -> None:
         """Append an entry to the log, with an evaluation if there is an evaluator."""
         h = self.history
@@ -294,11 +314,15 @@ class Trainer:
             () if found is None else found.positions,
         )
         h.log.append(entry)
+        if not self._peers.leads:
+            return
         with self._log_path.open("a") as file:
             file.write(json.dumps(asdict(entry)) + "\n")
 
     def save(self) -> None:
-        """Write the resumable state atomically."""
+        """Write the resumable state atomically; one process does it for all."""
+        if not self._peers.leads:
+            return
         state = {
             "network": self._network.state_dict(),
             "optimisers": self._optimisers.state(),

@@ -43,6 +43,23 @@ def position_weights(live: Tensor, decay: float) -> Tensor:
     return live * torch.exp(-k / decay)
 
 
+def pace_weights(accepted: Tensor, live: Tensor, pace: float) -> Tensor:
+    """How many accepted drafts hang on each draft of a block, relative to a perfect drafter's.
+
+    The gradient of the expected length of an accepted run by the logarithm of each draft's
+    acceptance is the expected length of the run from there on (the idea of D-PACE). Blocks whose
+    first drafts fail do not spend effort on the last ones.
+
+    Args:
+        accepted: acceptance of each draft if those before it are accepted, float32 [.., K].
+        live: bool [.., K].
+        pace: an acceptance a counts as 1 - pace + pace a; 0 gives 1 for the whole block but its
+            end, where fewer drafts hang.
+    """
+    kept = ((1.0 - pace + pace * accepted) * live).cumprod(-1)
+    return kept.flip(-1).cumsum(-1).flip(-1) / live.shape[-1]
+
+
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Mean by weight; 0 without any."""
     return (values * weights).sum() / weights.sum().clamp_min(1e-6)

@@ -11,7 +11,8 @@ PASSAGES: Final[Mapping[str, tuple[str, ...]]] = {
         "The {place} in {town.1} will close on {day} {month} for {n} weeks.",
         "Workers are replacing the heating and the {colour} tiles, which date from {year}.",
         "The work costs about {price} million and is paid for by the city and by {company}.",
-        "{first.1} {last.1}, who speaks for the council, said the delay was regrettable but needed.",
+        "{first.1} {last.1}, who speaks for the council, said the delay was regrettable but "
+        "needed.",
         "Visitors can use the building on {last} Street instead, which stays open until {hour}.",
         "Some residents of {town.1} fear that the repairs will take longer than promised.",
         "A vote on further changes is expected in {month}.",
@@ -29,16 +30,18 @@ PASSAGES: Final[Mapping[str, tuple[str, ...]]] = {
         "Dear {first},",
         "I am writing about the {thing} that I ordered on {day} {month} under number {code}.",
         "It arrived {n} days late, and the box was damaged on one side.",
-        "I called your office on {weekday} and was told that somebody would ring me back, but nobody "
-        "did.",
-        "Please let me know by {weekday} whether you will send a new one or return the {price} I paid.",
+        "I called your office on {weekday} and was told that somebody would ring me back, but "
+        "nobody did.",
+        "Please let me know by {weekday} whether you will send a new one or return the {price} I "
+        "paid.",
         "You can reach me at {mail} or on {phone}.",
         "Kind regards, {first} {last}",
     ),
     "meeting": (
         "Present at the meeting on {day} {month} were {first.1}, {first.2} and {first.3}.",
         "{first.1} presented the plan for {activity} and asked for {nn} more hours.",
-        "The group agreed to move the launch from {month} to {month} because testing is not finished.",
+        "The group agreed to move the launch from {month} to {month} because testing is not "
+        "finished.",
         "{first.2} will write to {company} about the contract by {weekday}.",
         "{first.3} reported that {nn} customers had complained about the new {thing}.",
         "It was decided to offer them a discount of {n} percent.",
@@ -71,15 +74,16 @@ PASSAGES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "review": (
         "I bought this {thing.1} in {month} and have used it almost every day since.",
-        "The first impression was good: it is light, the {colour} finish looks nice, and it was ready "
-        "in {n} minutes.",
+        "The first impression was good: it is light, the {colour} finish looks nice, and it was "
+        "ready in {n} minutes.",
         "After {n} weeks, however, the handle came loose and one button stopped working.",
         "Customer service at {company} answered within {n} days and sent a spare part for free.",
         "For {price} I would have expected better instructions.",
         "All in all I still like the {thing.1}, but I would not give it to my {person}.",
     ),
     "science": (
-        "A study by the university of {town} looked at how {topic.1} affects people aged {nn} to {nn}.",
+        "A study by the university of {town} looked at how {topic.1} affects people aged {nn} to "
+        "{nn}.",
         "{nnn} volunteers kept a diary for {n} weeks and answered questions every {weekday}.",
         "Half of them changed one habit, {activity}, while the others changed nothing.",
         "The first group slept {nn} minutes longer and reported less stress.",
@@ -106,18 +110,21 @@ PASSAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "story": (
         "{first.1} had never liked the {place}, least of all on a {weather} {weekday} evening.",
         "But the {thing.1} was gone, and somebody had to look for it.",
-        'Behind the door stood {first.2}, holding a {colour} envelope. "You are late," {first.2} said.',
+        'Behind the door stood {first.2}, holding a {colour} envelope. "You are late," {first.2} '
+        "said.",
         "Inside was a photograph of a {animal} and an address in {town}.",
         "Neither of them spoke for {n} minutes.",
         "Then a bell rang somewhere above them, and {first.1} began to run.",
     ),
     "travel": (
-        "The train from {town.1} to {town.2} takes {n} hours and follows the river most of the way.",
+        "The train from {town.1} to {town.2} takes {n} hours and follows the river most of the "
+        "way.",
         "Trains leave every {nn} minutes from platform {n}, and a single ticket costs {price}.",
         "In {town.2} the {place} is only a short walk from the station.",
         "Most hotels are near the harbour; rooms are cheaper in {month} than in {month}.",
         "Try the local dish of {food} with {food}, and take a {thing} if you go in winter.",
-        "{first} {last}, who has guided visitors for {nn} years, recommends the walk along the wall.",
+        "{first} {last}, who has guided visitors for {nn} years, recommends the walk along the "
+        "wall.",
     ),
     "notice": (
         "The lift in house {n} will be out of service on {weekday}, {day} {month}, from {hour} to "
@@ -130,13 +137,15 @@ PASSAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "work": (
         "{first.1} {last.1} joined {company.1} as a {job} in {month} {year}.",
         "In the first months {first.1} set up the new office in {town} and hired {n} people.",
-        "The team finished the project on {topic} {n} weeks early and {price} thousand under budget.",
-        "{first.2} {last.2}, the head of department, praised the clear reports and the calm manner.",
+        "The team finished the project on {topic} {n} weeks early and {price} thousand under "
+        "budget.",
+        "{first.2} {last.2}, the head of department, praised the clear reports and the calm "
+        "manner.",
         "There is room for improvement in delegating work and in answering mail on time.",
         "From {day} {month} on, {first.1} will lead a group of {nn}.",
     ),
     "opinion": (
-        "Many people believe that {activity.1} takes too much time, but the opposite is true.",
+        "It is often said that {activity.1} takes too much time, but the opposite is true.",
         "Whoever spends {nn} minutes a day on it soon notices a difference.",
         "Critics point out that not everybody has the money or the space.",
         "That may be so in {town}, yet most of what you need is already at home.",
@@ -168,7 +177,7 @@ NOTES: Final[tuple[str, ...]] = (
     "Nobody told us that the {place} would be shut, which is annoying.",
     "Your essay on {topic} is boring and far too long.",
     "The {animal} was chased across the garden by the {animal}.",
-    "We regret to inform you that your order {code} cannot be processed at this time.",
+    "Unfortunately your order {code} cannot be processed at this time.",
     "{first} wants to know if u can bring {food} and {food} tonight",
     "The company have decided to not continue with the project about {topic}.",
     "Thanks for nothing. I waited {nn} minutes and then went home.",
@@ -202,13 +211,14 @@ SNIPPETS: Final[tuple[str, ...]] = (
     "words = [w.lower() for w in text.split() if len(w) > {n}]",
     "def greet(name='{first}'):\n    print(f'Hello, {{name}}!')\n\ngreet()",
     "x = {nn}\nwhile x > 1:\n    x = x // 2\n    print(x)",
-    "let prices = [{n}, {nn}, {nnn}];\nlet sum = prices.reduce((a, b) => a + b, 0);\nconsole.log(sum);",
+    "let prices = [{n}, {nn}, {nnn}];\nlet sum = prices.reduce((a, b) => a + b, "
+    "0);\nconsole.log(sum);",
     "for (let i = 0; i <= items.length; i++) {{\n  console.log(items[i].name);\n}}",
     "SELECT town, COUNT(*) FROM people WHERE age > {nn} GROUP BY town;",
     "class Counter:\n    def __init__(self):\n        self.value = {n}\n\n    def add(self):\n"
     "        self.value += 1",
-    "def largest(values):\n    best = 0\n    for value in values:\n        if value > best:\n"
-    "            best = value\n    return best",
+    "def longest(names):\n    found = ''\n    for name in names:\n"
+    "        if len(name) > len(found):\n            found = name\n    return found",
     "data = {{'{first}': {nn}, '{first}': {nn}}}\nfor key, value in sorted(data.items()):\n"
     "    print(key, value)",
     "int count(int n) {{\n    if (n == 0) return 0;\n    return 1 + count(n / {n});\n}}",

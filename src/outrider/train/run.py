@@ -10,14 +10,17 @@ import torch
 from torch import nn
 
 from outrider.loaders.open import open_model
+from outrider.text.tokenizer import Tokenizer
+from outrider.train.compose import Composer, plain_words
 from outrider.train.config import GenerateConfig, TrainConfig
 from outrider.train.conversations import Conversations, concatenate, load_conversations
 from outrider.train.evaluate import Evaluation, evaluate
 from outrider.train.export import Weights, export_checkpoint, stored_weights
-from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts
+from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts, with_turns
 from outrider.train.generate import generate
 from outrider.train.loop import History, Trainer, taps_of
 from outrider.train.network import TrimmedHead, trimmed_head
+from outrider.train.peers import ALONE, Peers
 from outrider.train.plot import plot_history
 from outrider.train.shapes import coverage, draft_vocabulary, new_network
 from outrider.train.target import TorchTarget
@@ -68,7 +71,12 @@ class Report:
         return json.dumps(values, indent=2) + "\n"
 
 
-def train(config: TrainConfig, progress: Progress = silent, stop_after: float = 0.0) -> Report:
+def train(
+    config: TrainConfig,
+    progress: Progress = silent,
+    stop_after: float = 0.0,
+    peers: Peers = ALONE,
+) -> Report:
     """Generate data, train a drafter and write its checkpoint.
 
     A run whose work folder holds data or state goes on from there.
@@ -77,6 +85,7 @@ def train(config: TrainConfig, progress: Progress = silent, stop_after: float = 
         config: everything about the run.
         progress: told about every stage.
         stop_after: seconds of training after which to stop early, 0 for never.
+        peers: the processes that train together; conversations must have been written before.
 
     Raises:
         ModelError: the target cannot be loaded.
@@ -85,21 +94,29 @@ def train(config: TrainConfig, progress: Progress = silent, stop_after: float = 
     work = Path(config.work)
     work.mkdir(parents=True, exist_ok=True)
     (work / "config.json").write_text(config.to_json())
-    target, frame = open_target(config, progress)
-    rows = conversations(target, frame, config, progress)
-    return fit(target, rows, config, progress, stop_after)
+    target, tokenizer = open_target(config, progress)
+    rows = conversations(target, tokenizer, config, progress)
+    return fit(target, rows, config, progress, stop_after, peers)
 
 
-def open_target(config: TrainConfig, progress: Progress = silent) -> tuple[TorchTarget, Frame]:
-    """Load the target, and find the frame of its chats."""
+def open_target(config: TrainConfig, progress: Progress = silent) -> tuple[TorchTarget, Tokenizer]:
+    """Load the target and its tokenizer."""
     device = pick_device(config.device)
     with open_model(config.model, progress) as checkpoint:
-        frame = frame_of(checkpoint.tokenizer(), checkpoint.config.eos_ids)
-        if config.generate.prompts:
-            frame = with_prompts(frame, Path(config.generate.prompts), checkpoint.tokenizer())
+        tokenizer = checkpoint.tokenizer()
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         target = TorchTarget(checkpoint.config, checkpoint.tensor, device, dtype, progress)
-    return target, frame
+    return target, tokenizer
+
+
+def open_frame(config: GenerateConfig, target: TorchTarget, tokenizer: Tokenizer) -> Frame:
+    """Find the frame of a target's chats, and compose or read the user turns."""
+    frame = frame_of(tokenizer, target.config.eos_ids)
+    words = plain_words(tokenizer, tokenizer.vocab_size)
+    composer = Composer(config.seed, words)
+    openers, follow_ups = composer.openers(config.openers), composer.follow_ups(config.openers)
+    frame = with_turns(frame, openers, follow_ups, tokenizer)
+    return with_prompts(frame, Path(config.prompts), tokenizer) if config.prompts else frame
 
 
 def fit(
@@ -108,6 +125,7 @@ def fit(
     config: TrainConfig,
     progress: Progress = silent,
     stop_after: float = 0.0,
+    peers: Peers = ALONE,
 ) -> Report:
     """Train on given conversations and write the checkpoint; the rest is as in ``train``."""
     if len(rows) <= config.heldout:
@@ -125,9 +143,11 @@ def fit(
         target.compile()
         network.compile_layers()
     judge = Judge(config, target, head, heldout)
-    trainer = Trainer(network, target, head, training.to(device), optim, work)
-    finished = trainer.run(judge.quick, progress, stop_after)
-    export_checkpoint(network, d2t, Path(config.out), config.storage)
+    trainer = Trainer(network, target, head, training.to(device), optim, work, peers)
+    finished = trainer.run(judge.quick if peers.leads else None, progress, stop_after)
+    if peers.leads:
+        export_checkpoint(network, d2t, Path(config.out), config.storage)
+    peers.wait()
     report = Report(
         finished=finished,
         samples=len(training),
@@ -140,7 +160,8 @@ def fit(
         stored=judge.full(stored_weights(Path(config.out), network)),
         out=Path(config.out),
     )
-    write_report(report, trainer.history, work, config)
+    if peers.leads:
+        write_report(report, trainer.history, work, config)
     return report
 
 
@@ -153,7 +174,7 @@ def write_report(report: Report, history: History, work: Path, config: TrainConf
 
 def conversations(
     target: TorchTarget,
-    frame: Frame,
+    tokenizer: Tokenizer,
     config: TrainConfig,
     progress: Progress = silent,
 ) -> Conversations:
@@ -161,13 +182,13 @@ def conversations(
     folder = Path(config.data or config.work)
     paths = sorted(folder.glob("conversations-*.safetensors"))
     if not paths:
-        paths = [write_conversations(target, frame, config.generate, folder, progress)]
+        paths = [write_conversations(target, tokenizer, config.generate, folder, progress)]
     return concatenate([load_conversations(path) for path in paths])
 
 
 def write_conversations(
     target: TorchTarget,
-    frame: Frame,
+    tokenizer: Tokenizer,
     config: GenerateConfig,
     folder: Path,
     progress: Progress = silent,
@@ -175,6 +196,7 @@ def write_conversations(
     """Let the target write conversations into a folder; the file is named by the seed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"conversations-{config.seed}.safetensors"
+    frame = open_frame(config, target, tokenizer)
     fast = target.device.type == "cuda"
     generate(target, frame, config, progress, fast=fast).save(path)
     return path

@@ -63,7 +63,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
         apples, balloons, beads, biscuits, books, bottles of juice, boxes, bricks, buttons, chairs,
         coins, cookies, crayons, cupcakes, eggs, envelopes, flowers, folders, jars of jam, lemons,
         marbles, muffins, notebooks, oranges, pages, pears, pencils, pieces of wood, plates,
-        postcards, ribbons, sandwiches, seats, shells, stamps, stickers, tickets, tiles, toy cars"""),
+        postcards, ribbons, sandwiches, seats, shells, stamps, stickers, tickets, tiles, cars"""),
     "food": _split("""
         rice, lentils, eggs, potatoes, carrots, mushrooms, spinach, salmon, chicken, tofu, pasta,
         bread, cheese, yoghurt, oats, apples, bananas, lemons, ginger, garlic, onions, peppers,
@@ -127,7 +127,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
         a charity run, a book club evening, a rent increase, a repair, a loan, a borrowed book"""),
     "audience": _split("""
         a beginner, a child, a teenager, a five-year-old, a student, my grandfather, someone who has
-        never heard of it, a busy manager, a new employee, a tourist, a class of ten-year-olds, a
+        never heard of it, a busy parent, a new employee, a tourist, a class of ten-year-olds, a
         curious friend, an engineer, a patient"""),
     "tone": _split("""
         formal, friendly, polite, more confident, casual, professional, cheerful, neutral, gentle,
@@ -141,11 +141,11 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
         Python, Python, Python, Python, JavaScript, JavaScript, Java, C, C++, Go, Rust, TypeScript,
         Ruby, SQL, Bash"""),
     "task": _split("""
-        reverses a list in place, counts the words in a text, finds the largest number in a list,
+        reverses a list in place, counts the words in a text, finds the deepest nested list,
         checks whether a number is prime, computes the factorial of a number, merges two sorted
-        lists, sorts a list of dictionaries by a key, finds the second smallest value, counts how
+        lists, orders records by two columns, finds the second smallest value, counts how
         often each letter occurs, rotates a matrix, flattens a nested list, finds the longest word,
-        computes the mean and the median, computes the greatest common divisor, generates a random
+        computes a moving average, computes the greatest common divisor, generates a random
         password, validates an email address, parses a date, converts miles to kilometres, converts
         an integer to binary, converts a Roman numeral to a number, finds all pairs with a given
         sum, groups words by their first letter, splits a list into chunks, removes punctuation from
