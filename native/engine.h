@@ -142,6 +142,7 @@ class Engine {
 
   const Path& path() const { return path_; }
   Pool& pool() { return pool_; }
+  Arena& arena() { return arena_; }
 
   void norm(const float* x, const float* weight, float eps, int n, int cols, float* out);
   void linear(const Matrix& m, const float* x, int n, float* out);
@@ -207,6 +208,7 @@ class Engine {
 
   const Path& path_;
   Pool pool_;
+  Arena arena_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   Buffer lines_, scales_, floats_, flat_, mixed_, hidden_lines_, hidden_scales_, hidden_floats_;
   Buffer wide_, block_, partials_, values_, bests_, embedded_;

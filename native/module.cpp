@@ -132,7 +132,7 @@ using RawArgs = std::tuple<Address, std::string, int, int>;
 std::unique_ptr<Packed> pack_parts(Native& self, const std::vector<RawArgs>& parts, Address bias) {
   std::vector<RawPart> raw;
   for (const auto& [data, format, rows, cols] : parts) raw.push_back({at<uint8_t>(data), format, rows, cols});
-  return self.alone([&](Engine& e) { return pack(e.pool(), raw, at(bias)); });
+  return self.alone([&](Engine& e) { return pack(e.pool(), e.arena(), raw, at(bias)); });
 }
 
 void best(Native& self, const Packed& head, Address x, int n, const std::vector<float>& temperatures,

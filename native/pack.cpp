@@ -107,17 +107,38 @@ Part part_for(const RawPart& raw, const Matrix& so_far, const BlockFormat* forma
 
 Memory::Memory(size_t bytes) : bytes_((bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE) {
   if (bytes_ == 0) bytes_ = HUGE_PAGE;
-  void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  // One huge page more, of which what lies outside the aligned range is given back.
+  void* p = mmap(nullptr, bytes_ + HUGE_PAGE, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
-  data_ = static_cast<uint8_t*>(p);
+  const size_t before = (HUGE_PAGE - reinterpret_cast<uintptr_t>(p) % HUGE_PAGE) % HUGE_PAGE;
+  uint8_t* start = static_cast<uint8_t*>(p);
+  data_ = start + before;
+  if (before) munmap(start, before);
+  if (before < HUGE_PAGE) munmap(data_ + bytes_, HUGE_PAGE - before);
 #ifdef MADV_HUGEPAGE
-  if (bytes >= HUGE_PAGE) madvise(p, bytes_, MADV_HUGEPAGE);
+  if (bytes >= HUGE_PAGE) madvise(data_, bytes_, MADV_HUGEPAGE);
 #endif
 }
 
 Memory::~Memory() { munmap(data_, bytes_); }
 
-std::unique_ptr<Packed> pack(Pool& pool, const std::vector<RawPart>& raw, const float* bias) {
+Arena::Piece Arena::take(size_t bytes) {
+  constexpr size_t SLAB = size_t{16} << 20;
+  const size_t size = (bytes + 63) / 64 * 64;
+  if (size > SLAB / 4) {
+    auto own = std::make_shared<Memory>(size);
+    return {own, own->data()};
+  }
+  if (!slab_ || used_ + size > slab_->bytes()) {
+    slab_ = std::make_shared<Memory>(SLAB);
+    used_ = 0;
+  }
+  used_ += size;
+  return {slab_, slab_->data() + (used_ - size)};
+}
+
+std::unique_ptr<Packed> pack(Pool& pool, Arena& arena, const std::vector<RawPart>& raw, const float* bias) {
   auto packed = std::make_unique<Packed>();
   Matrix& m = packed->matrix;
   m.cols = raw.at(0).cols;
@@ -133,9 +154,10 @@ std::unique_ptr<Packed> pack(Pool& pool, const std::vector<RawPart>& raw, const 
     total += p.tiles * p.stride;
     packed->parts.push_back(p);
   }
-  packed->memory = std::make_unique<Memory>(total);
+  const Arena::Piece piece = arena.take(total);
+  packed->memory = piece.memory;
   packed->bytes = total;
-  uint8_t* at = packed->memory->data();
+  uint8_t* at = piece.data;
   for (Part& p : packed->parts) {
     p.data = at;
     at += p.tiles * p.stride;

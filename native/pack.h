@@ -9,7 +9,8 @@
 
 namespace outrider {
 
-// Anonymous memory from the operating system: zero, and not resident until touched.
+// Anonymous memory from the operating system, in huge pages if it has them: zero, and not resident
+// until touched.
 class Memory {
  public:
   explicit Memory(size_t bytes);
@@ -24,6 +25,21 @@ class Memory {
   size_t bytes_;
 };
 
+// Hands out pieces of large memories, which live as long as any piece: a small matrix of its own
+// would lie in small pages, where asking for the next lines of memory stops at every page.
+class Arena {
+ public:
+  struct Piece {
+    std::shared_ptr<Memory> memory;
+    uint8_t* data;
+  };
+  Piece take(size_t bytes);
+
+ private:
+  std::shared_ptr<Memory> slab_;
+  size_t used_ = 0;
+};
+
 // A checkpoint's matrix [rows, cols]: rows of blocks, or of floats.
 struct RawPart {
   const uint8_t* data;
@@ -36,11 +52,11 @@ struct RawPart {
 struct Packed {
   Matrix matrix{};
   std::vector<Part> parts;
-  std::unique_ptr<Memory> memory;
+  std::shared_ptr<Memory> memory;
   std::vector<float> bias;
   size_t bytes = 0;
 };
 
-std::unique_ptr<Packed> pack(Pool& pool, const std::vector<RawPart>& raw, const float* bias);
+std::unique_ptr<Packed> pack(Pool& pool, Arena& arena, const std::vector<RawPart>& raw, const float* bias);
 
 }  // namespace outrider
