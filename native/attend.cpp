@@ -200,8 +200,7 @@ void Engine::attention(Worker& worker, const Attention& a, const Ahead& ahead) {
   }
   Partial* partials = partials_.as<Partial>(0);
   float* all = values_.as<float>(0);
-  const int chunk = a.plan->units / (4 * worker.size());
-  while (worker.take(a.plan->units, chunk < 1 ? 1 : chunk, low, high)) {
+  while (worker.take_run(a.plan->units, low, high)) {
     for (int t = 0; low < high; t++) {
       const Task& task = tasks[t];
       const int end = task.unit + task.spans + task.block_spans;

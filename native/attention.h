@@ -74,23 +74,28 @@ inline void put_scores(I high, I low, F key_scales, const Queries& q, int i, flo
   store(scores, mul(mul(dot, key_scales), splat(q.scale[i])));
 }
 
+// Loops over queries and chunks must be unrolled: running sums that a loop indexes live in memory.
 template <int Q>
 void score_tile(const HeadLayout& h, const Queries& q, int from, const uint8_t* keys,
                 const float* key_scales, SpanScratch& s, int at) {
   I high[Q], low[Q];
+#pragma GCC unroll 6
   for (int i = 0; i < Q; i++) {
     high[i] = splat(0);
     low[i] = splat(BIASED ? q.sum[from + i] : 0);
   }
   const int32_t* a = reinterpret_cast<const int32_t*>(q.high) + from * h.quads;
   const int32_t* b = reinterpret_cast<const int32_t*>(q.low) + from * h.quads;
-  for (int c = 0; c < h.quads; c++) {
+  int c = 0;
+  do {
     const W k = load_bytes(keys + 64 * c);
+#pragma GCC unroll 6
     for (int i = 0; i < Q; i++) {
       high[i] = dot8(high[i], k, a[i * h.quads + c]);
       low[i] = dot8(low[i], k, b[i * h.quads + c]);
     }
-  }
+  } while (++c < h.quads);
+#pragma GCC unroll 6
   for (int i = 0; i < Q; i++) put_scores(high[i], low[i], load(key_scales), q, from + i, s.scores[from + i] + at);
 }
 
@@ -129,38 +134,57 @@ inline void put_mixed(I high, I low, const SpanScratch& s, int i, float* mixed) 
   store(mixed, mul(to_float(add(shift_left8(high), low)), splat(s.scale[i])));
 }
 
-// Weighted values of Q queries in C chunks of 16 dimensions, over quads of keys [k0, k1).
+// Weighted values of Q queries in C chunks of 16 dimensions, over tiles [t0, t1) of 16 keys.
+//
+// A tile's sums live in registers and are then added to those in memory: sums that a loop carries are
+// copied at every turn by some compilers.
 template <int Q, int C>
 inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int total,
-                int k0, int k1, int dim, float* mixed) {
-  I high[Q][C], low[Q][C];
-  for (int i = 0; i < Q; i++)
-    for (int c = 0; c < C; c++) high[i][c] = low[i][c] = splat(0);
-  for (int k = k0; k < k1; k++) {
-    const uint8_t* v = keys.pages[k / 8] + h.values + (k % 8 * h.width + dim) * 4;
-    for (int c = 0; c < C; c++) {
-      const W value = load_bytes(v + 64 * c);
+                int t0, int t1, int dim, float* mixed) {
+  alignas(64) int32_t sums[2][Q][C][TILE];
+  memset(sums, 0, sizeof(sums));
+  for (int t = t0; t < t1; t++) {
+    const uint8_t* v = keys.pages[t / 2] + h.values + (t % 2 * 4 * h.width + dim) * 4;
+    I high[Q][C], low[Q][C];
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++) {
+      W value[C];
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) value[c] = load_bytes(v + k * h.width * 4 + 64 * c);
+#pragma GCC unroll 6
       for (int i = 0; i < Q; i++) {
         int32_t a, b;
-        __builtin_memcpy(&a, s.bytes[from + i] + 4 * k, 4);
-        __builtin_memcpy(&b, s.bytes[total + from + i] + 4 * k, 4);
-        high[i][c] = dot_signed(high[i][c], a, value);
-        low[i][c] = dot_signed(low[i][c], b, value);
+        __builtin_memcpy(&a, s.bytes[from + i] + 16 * t + 4 * k, 4);
+        __builtin_memcpy(&b, s.bytes[total + from + i] + 16 * t + 4 * k, 4);
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) {
+          high[i][c] = dot_signed(k ? high[i][c] : splat(0), a, value[c]);
+          low[i][c] = dot_signed(k ? low[i][c] : splat(0), b, value[c]);
+        }
+      }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < Q; i++) {
+#pragma GCC unroll 4
+      for (int c = 0; c < C; c++) {
+        store_int(sums[0][i][c], add(load_int(sums[0][i][c]), high[i][c]));
+        store_int(sums[1][i][c], add(load_int(sums[1][i][c]), low[i][c]));
       }
     }
   }
   for (int i = 0; i < Q; i++)
     for (int c = 0; c < C; c++)
-      put_mixed(high[i][c], low[i][c], s, from + i, mixed + (from + i) * h.width + dim + 16 * c);
+      put_mixed(load_int(sums[0][i][c]), load_int(sums[1][i][c]), s, from + i,
+                mixed + (from + i) * h.width + dim + 16 * c);
 }
 
 template <int Q>
 void mix_rows(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int total,
-              int k0, int k1, float* mixed) {
+              int t0, int t1, float* mixed) {
   constexpr int C = Q <= 3 ? 4 : 2;
   int dim = 0;
-  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, total, k0, k1, dim, mixed);
-  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, total, k0, k1, dim, mixed);
+  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, total, t0, t1, dim, mixed);
+  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, total, t0, t1, dim, mixed);
 }
 
 using ScoreFn = void (*)(const HeadLayout&, const Queries&, int, const uint8_t*, const float*,
@@ -196,7 +220,7 @@ inline void mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys
                      const SpanScratch& s, float* mixed) {
   for (int i = 0; i < q.count; i += STRIP_QUERIES) {
     const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
-    MIXES[count - 1](h, keys, s, i, q.count, 4 * t0, 4 * t1, mixed);
+    MIXES[count - 1](h, keys, s, i, q.count, t0, t1, mixed);
   }
 }
 
