@@ -180,10 +180,10 @@ class Engine {
 
   void compete(Worker& worker, const Matrix& m, const Acts& acts, int n, const Draw* draws,
                const Shift* shift);
-  int winner(int n, int row);
+  int winner(int threads, int n, int row);
   void open_step(const Chain& chain, const float* scores, const std::vector<Block>& blocks, int at,
                  Step& step);
-  void close_step(const Chain& chain, const std::vector<Block>& blocks, int at, const Step& step,
+  void close_step(int threads, const Chain& chain, const std::vector<Block>& blocks, int at, Step& step,
                   int64_t* out);
 
   Acts prepare(Worker& worker, const Matrix& m, const float* x, size_t ld, int n,

@@ -22,11 +22,11 @@ void Engine::compete(Worker& worker, const Matrix& m, const Acts& acts, int n, c
 }
 
 // The lowest of the best outputs of one of n rows; 0 if no output is a number.
-int Engine::winner(int n, int row) {
+int Engine::winner(int threads, int n, int row) {
   const Best* bests = bests_.as<Best>(0);
   float value = -std::numeric_limits<float>::infinity();
   int32_t id = std::numeric_limits<int32_t>::max();
-  for (int t = 0; t < pool_.size(); t++) {
+  for (int t = 0; t < threads; t++) {
     const Best& b = bests[static_cast<size_t>(t) * n + row];
     for (int l = 0; l < TILE; l++) {
       if (b.value[l] > value || (b.value[l] == value && b.id[l] < id)) {
@@ -44,8 +44,10 @@ void Engine::best(const Matrix& m, const float* x, int n, const Draw* draws, int
   pool_.run([&](Worker& worker) {
     const Acts acts = prepare(worker, m, x, m.cols, n, nullptr, 0.0f);
     compete(worker, m, acts, n, draws, nullptr);
+    worker.meet();
+    if (worker.id() != 0) return;
+    for (int r = 0; r < n; r++) out[r] = winner(worker.size(), n, r);
   });
-  for (int r = 0; r < n; r++) out[r] = winner(n, r);
 }
 
 // The rows of all blocks that are as far along as one another.
@@ -72,12 +74,14 @@ void Engine::open_step(const Chain& chain, const float* scores, const std::vecto
   }
 }
 
-void Engine::close_step(const Chain& chain, const std::vector<Block>& blocks, int at, const Step& step,
-                        int64_t* out) {
+void Engine::close_step(int threads, const Chain& chain, const std::vector<Block>& blocks, int at,
+                        Step& step, int64_t* out) {
   const int n = static_cast<int>(step.blocks.size());
   for (int i = 0; i < n; i++) {
-    const int id = winner(n, i);
-    out[blocks[step.blocks[i]].first + at] = chain.ids ? chain.ids[id] : id;
+    const int id = winner(threads, n, i);
+    const int64_t token = chain.ids ? chain.ids[id] : id;
+    step.previous[step.blocks[i]] = token;
+    out[blocks[step.blocks[i]].first + at] = token;
   }
 }
 
@@ -104,9 +108,7 @@ void Engine::walk(const Chain& chain, const float* scores, const std::vector<Blo
       const Shift shift{step.scores.data(), chain.ids};
       compete(worker, *chain.out, acts, n, step.draws.data(), &shift);
       worker.meet();
-      if (worker.id() != 0) continue;
-      close_step(chain, blocks, at, step, out);
-      for (int b : step.blocks) step.previous[b] = out[blocks[b].first + at];
+      if (worker.id() == 0) close_step(worker.size(), chain, blocks, at, step, out);
     }
   });
 }

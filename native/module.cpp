@@ -247,6 +247,13 @@ NB_MODULE(_native, m) {
         new (self) Stack{{}, heads, kv_heads, head_dim, hidden, eps, at(cos), at(sin)};
         for (const LayerArgs& layer : layers) self->layers.push_back(layer_of(layer));
       });
+  // Times in nanoseconds; the pool uses it from C++, tests from here.
+  nb::class_<Team>(m, "Team")
+      .def(nb::init<int>())
+      .def("size", [](Team& t, int64_t now) { return t.size(Team::Clock::time_point(Team::Duration(now))); })
+      .def("note", [](Team& t, int64_t now, int64_t took, int64_t waited) {
+        t.note(Team::Clock::time_point(Team::Duration(now)), Team::Duration(took), Team::Duration(waited));
+      });
   nb::class_<Native> native(m, "Engine");
   native.def(nb::init<const std::string&, int>()).def("pack", pack_parts);
   bind_operators(native);

@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <chrono>
+
 namespace outrider {
 namespace {
 
@@ -13,23 +15,35 @@ inline void relax() {
 #endif
 }
 
-// Spin for some microseconds, then give the core away a few times, then sleep. With a core per
-// thread the first step suffices; with a busy neighbour the others keep both sides moving.
-void await(const std::atomic<uint32_t>& word, uint32_t old, int spins, int yields) {
-  for (int i = 0; i < spins; i++) {
-    if (word.load(std::memory_order_acquire) != old) return;
+using std::chrono::microseconds;
+
+constexpr uint32_t NEXT_RUN = 256;
+constexpr int MOST_THREADS = NEXT_RUN - 1;
+constexpr int SPINS = 2000;
+// Others are about to arrive, unless the system took their core away.
+constexpr microseconds MEETING{50};
+// Between two calls of a round the caller prepares the next one; waking a sleeper costs more than that.
+constexpr microseconds BETWEEN_CALLS{1000};
+
+// Spin for some microseconds, then give the core away again and again for a while, then sleep. With a
+// core per thread the first step suffices; with a busy neighbour the others keep both sides moving.
+// Returns how long it took after the spinning.
+Team::Duration await(const std::atomic<uint32_t>& word, uint32_t old, microseconds patience) {
+  for (int i = 0; i < SPINS; i++) {
+    if (word.load(std::memory_order_acquire) != old) return {};
     relax();
   }
-  for (int i = 0; i < yields; i++) {
-    if (word.load(std::memory_order_acquire) != old) return;
+  const auto start = Team::Clock::now();
+  auto now = start;
+  for (; now - start < patience; now = Team::Clock::now()) {
+    if (word.load(std::memory_order_acquire) != old) return now - start;
     sched_yield();
   }
   while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+  return Team::Clock::now() - start;
 }
 
 }  // namespace
-
-int Worker::size() const { return pool_.size_; }
 
 bool Worker::take(int total, int chunk, int& low, int& high) {
   std::atomic<int>& next = pool_.counters_[phase_ % Pool::COUNTERS].next;
@@ -40,7 +54,7 @@ bool Worker::take(int total, int chunk, int& low, int& high) {
 }
 
 void Worker::first_run(int total, int& low, int& high) const {
-  const int run = total / (2 * pool_.size());
+  const int run = total / (2 * size_);
   low = id_ * run;
   high = low + run;
 }
@@ -52,12 +66,12 @@ bool Worker::take_run(int total, int& low, int& high) {
     if (low < high) return true;
   }
   std::atomic<int>& next = pool_.counters_[phase_ % Pool::COUNTERS].next;
-  const int base = total / (2 * pool_.size()) * pool_.size();  // past every thread's first run
-  const int least = total / (16 * pool_.size()) + 1;
+  const int base = total / (2 * size_) * size_;  // past every thread's first run
+  const int least = total / (16 * size_) + 1;
   low = base + next.load(std::memory_order_relaxed);
   do {
     if (low >= total) return false;
-    const int run = (total - low) / (2 * pool_.size());
+    const int run = (total - low) / (2 * size_);
     high = low + (run < least ? least : run);
     high = high < total ? high : total;
     int taken = low - base;
@@ -68,23 +82,23 @@ bool Worker::take_run(int total, int& low, int& high) {
 
 void Worker::meet(const Ahead& ahead) {
   begun_ = false;
-  pool_.arrive(phase_++, ahead);
+  pool_.arrive(phase_++, size_, ahead);
 }
 
-Pool::Pool(int threads) : size_(threads < 1 ? 1 : threads) {
-  for (int id = 1; id < size_; id++) threads_.emplace_back([this, id] { serve(id); });
+Pool::Pool(int threads) : team_(threads < MOST_THREADS ? threads : MOST_THREADS) {
+  for (int id = 1; id < size(); id++) threads_.emplace_back([this, id] { serve(id); });
 }
 
 Pool::~Pool() {
   stopping_.store(true, std::memory_order_release);
-  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.fetch_add(NEXT_RUN, std::memory_order_release);
   epoch_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Pool::arrive(unsigned phase, const Ahead& ahead) {
+void Pool::arrive(unsigned phase, int size, const Ahead& ahead) {
   const uint32_t generation = generation_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived_.store(0, std::memory_order_relaxed);
     counters_[(phase + 2) % COUNTERS].next.store(0, std::memory_order_relaxed);
     generation_.fetch_add(1, std::memory_order_release);
@@ -92,27 +106,37 @@ void Pool::arrive(unsigned phase, const Ahead& ahead) {
   } else {
     for (int part = 0; part < 2; part++)
       for (size_t i = 0; i < ahead.bytes[part]; i += 64) __builtin_prefetch(ahead.data[part] + i, 0, 2);
-    await(generation_, generation, 2000, 50);
+    const Team::Duration waited = await(generation_, generation, MEETING);
+    if (waited.count()) waited_.fetch_add(waited.count(), std::memory_order_relaxed);
   }
 }
 
 void Pool::run(const std::function<void(Worker&)>& function) {
+  const auto start = Team::Clock::now();
+  const int size = team_.size(start);
   for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
   function_ = &function;
-  epoch_.fetch_add(1, std::memory_order_release);
-  epoch_.notify_all();
-  Worker worker(*this, 0);
+  waited_.store(0, std::memory_order_relaxed);
+  const uint32_t run = epoch_.load(std::memory_order_relaxed) / NEXT_RUN + 1;
+  epoch_.store(run * NEXT_RUN + static_cast<uint32_t>(size), std::memory_order_release);
+  if (size > 1) epoch_.notify_all();
+  Worker worker(*this, 0, size);
   function(worker);
   worker.meet();
+  const auto end = Team::Clock::now();
+  team_.note(end, end - start, Team::Duration(waited_.load(std::memory_order_relaxed)));
 }
 
 void Pool::serve(int id) {
   uint32_t seen = 0;
   while (true) {
-    await(epoch_, seen, 2000, 20);
-    seen++;
+    await(epoch_, seen, BETWEEN_CALLS);
+    // A run that needs this thread cannot end without it, so such a run is never missed.
+    seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_acquire)) return;
-    Worker worker(*this, id);
+    const int size = static_cast<int>(seen % NEXT_RUN);
+    if (id >= size) continue;
+    Worker worker(*this, id, size);
     (*function_)(worker);
     worker.meet();
   }

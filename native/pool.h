@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "team.h"
+
 namespace outrider {
 
 class Pool;
@@ -20,9 +22,9 @@ struct Ahead {
 // take pieces until none is left, then meet. Which thread computes a piece never matters.
 class Worker {
  public:
-  Worker(Pool& pool, int id) : pool_(pool), id_(id) {}
+  Worker(Pool& pool, int id, int size) : pool_(pool), id_(id), size_(size) {}
   int id() const { return id_; }
-  int size() const;
+  int size() const { return size_; }
   // Take the next piece [low, high) of `total` items, at most `chunk` of them.
   bool take(int total, int chunk, int& low, int& high);
   // Take a run of `total` equal items. Every thread starts with its own first_run; then it takes
@@ -37,6 +39,7 @@ class Worker {
  private:
   Pool& pool_;
   int id_;
+  int size_;
   unsigned phase_ = 0;
   bool begun_ = false;  // whether this phase's first run is taken
 };
@@ -48,8 +51,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  int size() const { return size_; }
-  // Run on every thread, the caller's included, and return when all are done.
+  int size() const { return team_.most(); }
+  // Run on the team's threads, the caller's included, and return when all are done.
   void run(const std::function<void(Worker&)>& function);
 
  private:
@@ -62,12 +65,14 @@ class Pool {
   };
 
   void serve(int id);
-  void arrive(unsigned phase, const Ahead& ahead);
+  void arrive(unsigned phase, int size, const Ahead& ahead);
 
-  int size_;
+  Team team_;
   Counter counters_[COUNTERS];
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
+  std::atomic<int64_t> waited_{0};  // nanoseconds of the run's threads together
+  // A run's number, then its threads in the low byte: who reads it knows at once whether to join.
   alignas(64) std::atomic<uint32_t> epoch_{0};
   std::atomic<bool> stopping_{false};
   const std::function<void(Worker&)>* function_ = nullptr;
