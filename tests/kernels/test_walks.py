@@ -83,5 +83,5 @@ def test_a_row_of_nan_takes_the_first_draft_id(native):
 
 def test_a_tip_outside_the_vocabulary_is_refused(native):
     chain = make_chain(native)
-    with pytest.raises(IndexError, match="0 .. 499"):
+    with pytest.raises(IndexError, match="499"):
         native.walk(chain, randn(1, DRAFT), [Block(1, VOCAB)])

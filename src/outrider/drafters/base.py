@@ -54,11 +54,13 @@ class Proposal:
             was certain (a one-hot distribution). Only rejection sampling reads it.
         confidences: estimated acceptance of each token given that those before it were accepted,
             or empty.
+        copied: whether they were copied from the session's own text rather than predicted.
     """
 
     tokens: list[int] = field(default_factory=list)
     probabilities: Tensor | None = None
     confidences: list[float] = field(default_factory=list)
+    copied: bool = False
 
 
 class DraftState(ABC):

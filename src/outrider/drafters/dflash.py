@@ -47,7 +47,7 @@ class DFlashDrafter(ContextDrafter):
     def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
         taps = [new.taps for new in rows if new.taps is not None]
         features = self.backbone.context_features(joined(taps))
-        return list(features.split([len(new.tokens) for new in rows]))
+        return list(torch.split(features, [len(new.tokens) for new in rows]))
 
     def _write(self, features: Tensor, rows: Rows) -> None:
         self.backbone.ingest(features, rows, self.pool.store)
@@ -93,8 +93,9 @@ class DFlashDrafter(ContextDrafter):
         return mask.repeat(c.block_size, 1)
 
     def _embed_scaled(self, ids: Tensor) -> Tensor:
+        scale = self.config.embedding_scale
         embedded = self.target.embed(ids)
-        return embedded if self.config.embedding_scale == 1.0 else embedded * self.config.embedding_scale
+        return embedded if scale == 1.0 else embedded * scale
 
     def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
         """Choose the tokens from final states, one proposal per session."""

@@ -114,9 +114,7 @@ class DSparkDrafter(DFlashDrafter):
             at += block.length
         return proposals
 
-    def _walk_by_steps(
-        self, asks: list[Ask], flat: Tensor, logits: Tensor
-    ) -> list[Proposal]:
+    def _walk_by_steps(self, asks: list[Ask], flat: Tensor, logits: Tensor) -> list[Proposal]:
         walks, first = [], 0
         for ask in asks:
             walks.append(_Walk(ask, first, ask.tip))

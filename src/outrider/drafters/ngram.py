@@ -331,7 +331,8 @@ class NgramDrafter(Drafter):
         trusted = matched - int(state.index.wavers(end, matched, tip))
         count = min(length, self.max_draft, supported(trusted))
         tokens = continuation(state.index.tokens, tip, end, count)
-        return Proposal(tokens, None, state.proposed(state.length + 1, trusted, tokens))
+        confidences = state.proposed(state.length + 1, trusted, tokens)
+        return Proposal(tokens, None, confidences, copied=True)
 
     def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
         """Copy the tokens below ``upto``; None if the state does not reach that far."""

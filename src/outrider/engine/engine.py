@@ -27,6 +27,7 @@ from outrider.session.stream import StreamLimits, TokenStream
 from outrider.session.worth import CostCurve, Pace, Worth
 from outrider.types.errors import RequestError
 from outrider.types.output import Delta, RequestOutput
+from outrider.types.telemetry import RoundSeconds
 from outrider.verify.choosers import Gumbel, make_chooser
 
 
@@ -36,6 +37,8 @@ class Engine:
     ``add`` queues a request, ``step`` runs one round for everyone, ``output`` reads a request's
     state at any time; a finished request is kept until ``take`` or ``abort`` removes it.
     """
+
+    _seconds = RoundSeconds()
 
     def __init__(self, target: Target, drafter: Drafter | None, config: EngineConfig) -> None:
         """Allocate pages and bind the parts of a round.
@@ -66,6 +69,16 @@ class Engine:
     def drafter_name(self) -> str:
         """The drafter's name, "none" without one."""
         return "none" if self._drafter is None else self._drafter.name
+
+    @property
+    def max_draft(self) -> int:
+        """Most tokens that the drafter can propose in a round; 0 without one."""
+        return 0 if self._drafter is None else self._drafter.max_draft
+
+    @property
+    def round_seconds(self) -> RoundSeconds:
+        """Seconds that the rounds took so far, and how many of them went to the drafter."""
+        return self._seconds
 
     @property
     def max_model_len(self) -> int:
@@ -144,7 +157,9 @@ class Engine:
             sampling = DraftSampling(params.temperature, seed, stream_id)
             session.start_drafting(drafter.begin, sampling)
             session.draft_end = drafter.max_position
-            session.pace = Pace(drafter.expected_acceptance) if self._drafting.worth else None
+            if self._drafting.worth is not None:
+                belief = self._drafting.worth.belief(params.temperature)
+                session.pace = Pace(belief, drafter.max_draft)
         return session
 
     def abort(self, request_id: str) -> None:
@@ -195,6 +210,7 @@ class Engine:
 
     def step(self) -> list[Delta]:
         """Run one round and return what it added to each completion."""
+        started = time.monotonic()
         plan = [Work(slot.job, slot.feed, slot.draft_length) for slot in self._scheduler.plan()]
         if not plan:
             return []
@@ -205,14 +221,21 @@ class Engine:
         verdicts = self._rounds.judge(shares, output)
         judged = time.monotonic()
         self._rounds.commit(verdicts, output)
+        committed = time.monotonic()
         self._price(shares, drafted - began, judged - drafted)
-        return self._settle([work.session for work in plan], began)
+        deltas = self._settle([work.session for work in plan], began)
+        # Without a drafter the same phases run, with nothing to do.
+        ours = (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
+        self._seconds += RoundSeconds(time.monotonic() - started, *ours)
+        return deltas
 
     def _prices(self) -> Worth:
         """Prices of this target's passes and of this drafter's drafts, measured."""
         curve = CostCurve(self._runner.profile(self._pool))
         taps = self._runner.scratch_taps(self._pool, PROFILE_ROWS)
-        return Worth(curve, self._drafting.profile(taps))
+        drafter = self._drafter
+        expected = drafter.expected_acceptance if drafter is not None else (0.0,)
+        return Worth(curve, self._drafting.profile(taps), expected)
 
     def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
         """Note what a round of decoding cost; rounds that feed prompts have another shape."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from itertools import accumulate
-from operator import mul
 from typing import Final
 
 import torch
@@ -126,9 +124,7 @@ class Drafting:
         keep = next(low, len(proposal.tokens))
         pace = share.work.session.pace
         if pace is not None and self.worth is not None and keep:
-            sure = accumulate(proposal.confidences[:keep], mul)
-            chances = list(sure) if proposal.confidences else pace.acceptance.reach(keep)
-            keep = pace.keep(chances, self.worth)
+            keep = pace.keep(_first(proposal, keep), self.worth)
         return _first(proposal, keep)
 
     def _fault(self, session: SpecSession, fault: DrafterFault) -> Proposal:
@@ -171,11 +167,14 @@ class Drafting:
 
     # -- learn -----------------------------------------------------------------------------------
 
-    def record(self, session: SpecSession, drafted: int, accepted: int) -> None:
+    def record(self, share: Share, accepted: int) -> None:
         """Note one verdict; say once if drafting does not help, which nothing else would show."""
+        session, drafted = share.work.session, len(share.draft.tokens)
         session.telemetry.record(drafted, accepted)
         if session.pace is not None:
-            session.pace.record(drafted, accepted)
+            # Where the stream ended, the next token was not refused.
+            told = _first(share.draft, accepted) if session.finished else share.draft
+            session.pace.record(told, accepted)
         self._tally.drafted += drafted
         self._tally.accepted += accepted
         judged, kept = self._tally.drafted, self._tally.accepted
@@ -249,4 +248,5 @@ def _first(proposal: Proposal, count: int) -> Proposal:
         [int(token) for token in proposal.tokens[:count]],
         None if q is None else q[:count],
         proposal.confidences[:count],
+        proposal.copied,
     )

@@ -59,7 +59,7 @@ class Rounds:
             if session.finished or guess is None or token != guess.token:
                 break
         # Every token but the last let the walk go on, so it equalled its draft.
-        self._drafting.record(session, len(drafted), len(emitted) - 1)
+        self._drafting.record(share, len(emitted) - 1)
         session.telemetry.prompts += int(share.work.feed > 1 or session.clock.first_token is None)
         return emitted
 

@@ -5,22 +5,32 @@ Lengths may depend on timings and on luck, because no length can change a token.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
-#: Weight of the newest observation in running estimates.
+from outrider.drafters.base import Proposal
+
+#: Weight of the newest observation in running estimates, and in those of other passes.
 _NEW: Final = 0.08
+_COMMON: Final = 0.02
 #: Rounds of the prior belief that an acceptance estimate starts from.
 _PRIOR_WEIGHT: Final = 4.0
 #: How well the position after a known one is expected to do, against it.
 _NEXT: Final = 0.9
 #: Rounds of memory of an acceptance estimate: older ones fade, since texts change.
 _MEMORY: Final = 40.0
+#: Promised tokens that a trust starts with, and that it remembers.
+_TRUST_PRIOR: Final = 8.0
+_TRUST_MEMORY: Final = 400.0
 #: A draft that took less than this share of the usual price was a copy.
 _COPY: Final = 0.25
 #: Plain rounds after which one short draft is tried, to notice that the text has changed.
 _PROBE_FIRST: Final = 8
 _PROBE_LAST: Final = 128
+#: Drafted rounds after which one goes without, so that the price of a plain pass stays known.
+_PLAIN_EVERY: Final = 100
 #: Estimated gain below which a full draft is not worth its risk.
 _MARGIN: Final = 1.02
 #: Share of plain speed that a drafted token may risk: what it meets with is how estimates learn.
@@ -28,37 +38,41 @@ _TOLERANCE: Final = 0.98
 
 
 class CostCurve:
-    """Seconds of a target pass by its rows, from a profile, interpolated between its knots.
+    """Seconds of a target pass by its rows, at a few knots, interpolated between them.
 
-    Only ratios matter to the choice; ``observe`` follows the machine's drift.
+    A profile sets the knots. ``observe`` moves those beside a pass to what it took, and the others
+    a little with them, since most changes of a machine's speed reach every pass alike.
     """
 
     def __init__(self, profile: Sequence[tuple[int, float]]) -> None:
-        """Take (rows, seconds) knots; seconds are made non-decreasing in rows."""
-        knots, floor = [], 0.0
-        for rows, seconds in sorted(profile):
-            floor = max(floor, seconds)
-            knots.append((rows, floor))
-        self._knots = knots
-        self._drift = 1.0
+        """Take (rows, seconds) knots."""
+        self._rows = [rows for rows, _ in sorted(profile)]
+        self._seconds = [seconds for _, seconds in sorted(profile)]
 
     def seconds(self, rows: int) -> float:
-        """Estimated seconds of a pass of ``rows`` rows; the last slope goes on past the knots."""
-        below, above = self._knots[0], self._knots[-1]
-        for left, right in zip(self._knots, self._knots[1:], strict=False):
-            below, above = left, right
-            if rows <= right[0]:
-                break
-        if rows <= below[0] or above[0] == below[0]:
-            return below[1] * self._drift
-        slope = (above[1] - below[1]) / (above[0] - below[0])
-        return (below[1] + slope * (rows - below[0])) * self._drift
+        """Estimated seconds of a pass of ``rows`` rows, never less than that of fewer rows.
+
+        The last slope goes on past the knots.
+        """
+        left, share = self._place(rows)
+        floors = list(accumulate(self._seconds[: left + 2], max))
+        below, above = floors[left], floors[min(left + 1, len(floors) - 1)]
+        return below + share * (above - below)
 
     def observe(self, rows: int, seconds: float) -> None:
         """Note what a pass took; a single outlier moves the estimate by little."""
-        ratio = seconds * self._drift / self.seconds(rows)
-        bounded = min(max(ratio, self._drift / 2), self._drift * 2)
-        self._drift += _NEW * (bounded - self._drift)
+        left, share = self._place(rows)
+        error = min(max(seconds / self.seconds(rows), 0.5), 2.0) - 1.0
+        for knot in range(len(self._seconds)):
+            nearness = {left: 1.0 - min(share, 1.0), left + 1: min(share, 1.0)}.get(knot, 0.0)
+            self._seconds[knot] *= 1.0 + (_COMMON + _NEW * nearness) * error
+
+    def _place(self, rows: int) -> tuple[int, float]:
+        """The knot at or below ``rows``, and how far it is to the next: past the last, above 1."""
+        if len(self._rows) == 1 or rows <= self._rows[0]:
+            return 0, 0.0
+        left = min(bisect_right(self._rows, rows), len(self._rows) - 1) - 1
+        return left, (rows - self._rows[left]) / (self._rows[left + 1] - self._rows[left])
 
 
 class Acceptance:
@@ -79,6 +93,10 @@ class Acceptance:
             fade = min(1.0, _MEMORY / (self._tried[position] + 1.0))
             self._tried[position] = self._tried[position] * fade + 1.0
             self._kept[position] = self._kept[position] * fade + float(position < accepted)
+
+    def prior(self, length: int) -> list[float]:
+        """The estimates of ``length`` positions, for another estimate to start from."""
+        return [self.conditional(position) for position in range(length)]
 
     def conditional(self, position: int) -> float:
         """Estimated chance that ``position`` is accepted once the ones before it are.
@@ -101,6 +119,52 @@ class Acceptance:
         return chances
 
 
+class Trust:
+    """How far a drafter's confidences hold: what was kept over what they promised.
+
+    Confidence heads are trained on one kind of text and meet another; a single ratio brings their
+    sums back to what the target accepts.
+    """
+
+    def __init__(self) -> None:
+        """Believe the drafter at first."""
+        self._promised = self._kept = _TRUST_PRIOR
+
+    def record(self, confidences: Sequence[float], accepted: int) -> None:
+        """Count one round's tokens up to the first that was refused."""
+        for index, confidence in enumerate(confidences[: accepted + 1]):
+            fade = min(1.0, _TRUST_MEMORY / (self._promised + 1.0))
+            self._promised = self._promised * fade + confidence
+            self._kept = self._kept * fade + float(index < accepted)
+
+    def chances(self, confidences: Sequence[float]) -> list[float]:
+        """Estimated chance that each token is reached and accepted."""
+        ratio = self._kept / self._promised
+        chances, chance = [], 1.0
+        for confidence in confidences:
+            chance *= min(confidence * ratio, 1.0)
+            chances.append(chance)
+        return chances
+
+
+class Belief:
+    """What drafts of all sessions of one kind have met with; new sessions start from it.
+
+    Attributes:
+        acceptance: of full drafts.
+    """
+
+    def __init__(self, expected: Sequence[float]) -> None:
+        """Start from ``expected``, acceptance by position before any was seen."""
+        self.acceptance = Acceptance(expected)
+        self._trust = Trust()
+        self._copy_trust = Trust()
+
+    def trust(self, copied: bool) -> Trust:
+        """How far confidences of copies, or of predictions, hold."""
+        return self._copy_trust if copied else self._trust
+
+
 class Pace:
     """One session's choice, round by round: when to draft, how much of it to keep.
 
@@ -108,8 +172,11 @@ class Pace:
         acceptance: what full drafts of this session have met with.
     """
 
-    def __init__(self, prior: Sequence[float]) -> None:
-        self.acceptance = Acceptance(prior)
+    def __init__(self, belief: Belief, length: int) -> None:
+        """Start from what other sessions met with, for drafts of up to ``length`` tokens."""
+        self.acceptance = Acceptance(belief.acceptance.prior(length))
+        self._belief = belief
+        self._drafted_rounds = 0
         self._plain_rounds = 0
         self._probe_after = _PROBE_FIRST
         self._full = False
@@ -121,7 +188,9 @@ class Pace:
         self._full = worth.length(self.acceptance.reach(length)) > 0
         if self._full:
             self._plain_rounds, self._probe_after = 0, _PROBE_FIRST
-            return True
+            self._drafted_rounds += 1
+            self._full = self._drafted_rounds % _PLAIN_EVERY != 0
+            return self._full
         self._plain_rounds += 1
         if self._plain_rounds >= self._probe_after:
             # Each probe that changes nothing doubles the wait, so that their cost fades.
@@ -130,15 +199,24 @@ class Pace:
             self._full = self._probing = True
         return self._full
 
-    def keep(self, chances: Sequence[float], worth: Worth) -> int:
+    def keep(self, proposal: Proposal, worth: Worth) -> int:
         """How many drafted tokens are worth a row each; a probe keeps some all the same."""
+        if proposal.confidences:
+            chances = self._belief.trust(proposal.copied).chances(proposal.confidences)
+        else:
+            chances = self.acceptance.reach(len(proposal.tokens))
         kept = worth.cut(chances)
         return max(kept, min(2, len(chances))) if self._probing else kept
 
-    def record(self, drafted: int, accepted: int) -> None:
-        """Note a verdict. A full draft of which nothing was worth keeping counts as a miss."""
+    def record(self, judged: Proposal, accepted: int) -> None:
+        """Note a verdict on the tokens that a round judged.
+
+        A full draft of which nothing was worth keeping counts as a miss.
+        """
         if self._full:
-            self.acceptance.record(max(drafted, 1), accepted)
+            for estimate in (self.acceptance, self._belief.acceptance):
+                estimate.record(max(len(judged.tokens), 1), accepted)
+        self._belief.trust(judged.copied).record(judged.confidences, accepted)
         self._full = self._probing = False
 
 
@@ -150,11 +228,24 @@ class Worth:
         seats: sessions that shared the last pass; a pass's fixed cost is split among them.
     """
 
-    def __init__(self, curve: CostCurve, draft_seconds: float) -> None:
-        """Start from a profile of passes, and seconds of one full draft."""
+    def __init__(
+        self, curve: CostCurve, draft_seconds: float, expected: Sequence[float] = (0.6,)
+    ) -> None:
+        """Start from a profile of passes.
+
+        Args:
+            curve: seconds of a pass by rows.
+            draft_seconds: seconds of one full draft.
+            expected: acceptance by position before any was seen.
+        """
         self.curve = curve
+        self._greedy, self._sampled = Belief(expected), Belief(expected)
         self.seats = 1
         self._draft_seconds = draft_seconds
+
+    def belief(self, temperature: float) -> Belief:
+        """What sessions that draw like this have met with: drawn tokens are harder to guess."""
+        return self._sampled if temperature > 0 else self._greedy
 
     def observe(self, rows: int, seats: int, draft_seconds: float | None, seconds: float) -> None:
         """Note one round: its rows, its sessions, and what drafting and the pass took."""
