@@ -131,6 +131,20 @@ struct Block {
   Draw draw;
 };
 
+// What turns tips into drafted blocks.
+struct Sketch {
+  const Stack* stack;
+  const Matrix* embedding;
+  float scale;         // of a tip's embedding
+  const float* masks;  // [rows, H]: a block before its tip is set
+  int rows;
+  int first;  // block row that predicts the first token
+  const float* norm;
+  const Matrix* head;
+  Chain chain;
+  const float* confidence;  // [H + r + 1], or null
+};
+
 // Scratch of one thread.
 struct Lane {
   Buffer lines, scales, floats, row, wide, queries, mixed, values;
@@ -153,6 +167,13 @@ class Engine {
   void best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out);
   // Target ids of every row; scores [rows, V'], in blocks one after another.
   void walk(const Chain& chain, const float* scores, const std::vector<Block>& blocks, int64_t* out);
+
+  // Target ids and confidences of every block's rows; a group of `rows` per block.
+  void draft(const Sketch& sketch, const RowSet& rows, const Store& store,
+             const std::vector<Block>& blocks, int64_t* out, float* confidences);
+  // Context rows of tapped states [n, taps H], written for all layers.
+  void ingest(const Matrix& fc, const float* norm, const Matrix& keys_values, const Stack& stack,
+              const float* taps, const RowSet& rows, const Store& store);
 
   void write(const Store& store, int layer, const float* k, const float* v, const RowSet& rows);
   void attend(const Store& store, int layer, const float* q, const RowSet& rows, int heads,
@@ -177,6 +198,8 @@ class Engine {
                        const float* v);
 
   struct Step;
+
+  float confidence(const Sketch& sketch, const float* state, int64_t previous);
 
   void compete(Worker& worker, const Matrix& m, const Acts& acts, int n, const Draw* draws,
                const Shift* shift);
@@ -211,7 +234,7 @@ class Engine {
   Arena arena_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   Buffer lines_, scales_, floats_, flat_, mixed_, hidden_lines_, hidden_scales_, hidden_floats_;
-  Buffer wide_, block_, partials_, values_, bests_, embedded_;
+  Buffer wide_, block_, partials_, values_, bests_, embedded_, block_rows_, states_, scores_;
   std::vector<size_t> block_first_;
 };
 

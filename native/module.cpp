@@ -148,8 +148,7 @@ void best(Native& self, const Packed& head, Address x, int n, const std::vector<
 
 using BlockArgs = std::tuple<int, int64_t, float, uint64_t, uint32_t>;
 
-void walk(Native& self, const Packed& tokens, const Packed& out, Address ids, Address scores,
-          const std::vector<BlockArgs>& args, Address chosen) {
+std::vector<Block> blocks_of(const std::vector<BlockArgs>& args) {
   std::vector<Block> blocks;
   int first = 0;
   for (const auto& [length, tip, temperature, seed, position] : args) {
@@ -157,6 +156,12 @@ void walk(Native& self, const Packed& tokens, const Packed& out, Address ids, Ad
     blocks.push_back({first, length, tip, draw});
     first += length;
   }
+  return blocks;
+}
+
+void walk(Native& self, const Packed& tokens, const Packed& out, Address ids, Address scores,
+          const std::vector<BlockArgs>& args, Address chosen) {
+  const std::vector<Block> blocks = blocks_of(args);
   const Chain chain{&tokens.matrix, &out.matrix, at<int32_t>(ids)};
   self.alone([&](Engine& e) { e.walk(chain, at(scores), blocks, at<int64_t>(chosen)); });
 }
@@ -206,6 +211,19 @@ void bind_attention(nb::class_<Native>& native) {
       e.attend_block(p.store, layer, at(q), at(k), at(v), set, heads, window, causal, at(out));
     });
   });
+  native.def("draft", [](Native& s, const Sketch& sketch, nb::handle rows, const Pages& p,
+                         const std::vector<BlockArgs>& args, Address chosen, Address confidences) {
+    const RowSet set = parse_rows(rows);
+    const std::vector<Block> blocks = blocks_of(args);
+    s.alone([&](Engine& e) { e.draft(sketch, set, p.store, blocks, at<int64_t>(chosen), at(confidences)); });
+  });
+  native.def("ingest", [](Native& s, const Packed& fc, Address norm, const Packed& keys_values,
+                          const Stack& stack, Address taps, nb::handle rows, const Pages& p) {
+    const RowSet set = parse_rows(rows);
+    s.alone([&](Engine& e) {
+      e.ingest(fc.matrix, at(norm), keys_values.matrix, stack, at(taps), set, p.store);
+    });
+  });
   native.def("write_context", [](Native& s, const Stack& stack, Address flat, nb::handle rows, const Pages& p) {
     const RowSet set = parse_rows(rows);
     s.alone([&](Engine& e) { e.write_context(stack, at(flat), set, p.store); });
@@ -246,6 +264,13 @@ NB_MODULE(_native, m) {
                      int head_dim, int hidden, float eps, Address cos, Address sin) {
         new (self) Stack{{}, heads, kv_heads, head_dim, hidden, eps, at(cos), at(sin)};
         for (const LayerArgs& layer : layers) self->layers.push_back(layer_of(layer));
+      });
+  nb::class_<Sketch>(m, "Sketch")
+      .def("__init__", [](Sketch* self, const Stack& stack, const Packed& embedding, float scale, Address masks,
+                          int rows, int first, Address norm, const Packed& head, const Packed& tokens,
+                          const Packed& out, Address ids, Address confidence) {
+        new (self) Sketch{&stack, &embedding.matrix, scale, at(masks), rows, first, at(norm), &head.matrix,
+                          {&tokens.matrix, &out.matrix, at<int32_t>(ids)}, at(confidence)};
       });
   // Times in nanoseconds; the pool uses it from C++, tests from here.
   nb::class_<Team>(m, "Team")

@@ -6,7 +6,8 @@ import pytest
 import torch
 from kernel_toys import generator, randn, raw
 
-from outrider.kernels.table import Block, Chain, Kernels
+from outrider.kernels.blockwise import Block, Chain
+from outrider.kernels.table import Kernels
 from outrider.kernels.weights import raw_float
 
 VOCAB, DRAFT, RANK = 500, 203, 64

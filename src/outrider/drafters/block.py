@@ -22,6 +22,7 @@ from torch import Tensor
 
 from outrider.caches.paged import pages_for
 from outrider.config.drafter import DrafterConfig
+from outrider.kernels.blockwise import ContextWeights
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
 from outrider.models.dense import TensorSource
@@ -38,6 +39,7 @@ class BlockBackbone:
         config: the shape.
         kernels: the operator table that runs it.
         stack: the decoder layers, for the composed operators.
+        final_norm: RMS norm weight [H] after the layers.
         mask: the learned mask embedding [H], or None if a token's embedding is used.
     """
 
@@ -57,9 +59,10 @@ class BlockBackbone:
             [tensors("fc.weight", (c.hidden_size, len(c.taps) * c.hidden_size))]
         )
         self._hidden_norm = self._vector("hidden_norm.weight", c.hidden_size)
-        self._norm = self._vector("norm.weight", c.hidden_size)
+        self.final_norm = self._vector("norm.weight", c.hidden_size)
         self.mask = self._vector("mask_embedding", c.hidden_size) if c.learned_mask else None
         self._context = self._context_product()
+        self._context_weights = ContextWeights(self._fc, self._hidden_norm, self._context)
         self.stack = Stack(
             tuple(self._layer_weights(index) for index in range(c.num_layers)),
             c.num_heads,
@@ -143,6 +146,10 @@ class BlockBackbone:
         flat = self.kernels.linear(features, self._context)
         self.kernels.write_context(self.stack, flat, rows, store)
 
+    def observe(self, taps: Tensor, rows: Rows, store: PageStore) -> None:
+        """``ingest`` of ``context_features`` in one operator; taps float32 [n, len(taps) H]."""
+        self.kernels.ingest(self._context_weights, self.stack, taps, rows, store)
+
     def forward_round(self, block: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run many sessions' blocks over their cached context; nothing is written.
 
@@ -196,7 +203,7 @@ class BlockBackbone:
         return self.kernels.rotate(x, positions, self.stack.rotary)
 
     def _finish(self, x: Tensor) -> Tensor:
-        return self.kernels.rms_norm(x, self._norm, self.config.rms_eps)
+        return self.kernels.rms_norm(x, self.final_norm, self.config.rms_eps)
 
     # -- weights -------------------------------------------------------------------------------
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
 from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import Ask, ContextDrafter, ContextState, all_finite, joined
+from outrider.drafters.context import Ask, ContextDrafter, ContextState, all_finite
 from outrider.drafters.head import DraftHead, draw_token
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.models.dense import DenseModel
+
+NOT_FINITE: Final = "the drafter's states are not finite"
 
 
 class DFlashDrafter(ContextDrafter):
@@ -45,12 +48,10 @@ class DFlashDrafter(ContextDrafter):
         self._masks = self._mask_rows()
 
     def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
-        taps = [new.taps for new in rows if new.taps is not None]
-        features = self.backbone.context_features(joined(taps))
-        return list(torch.split(features, [len(new.tokens) for new in rows]))
+        return [new.taps for new in rows if new.taps is not None]
 
     def _write(self, features: Tensor, rows: Rows) -> None:
-        self.backbone.ingest(features, rows, self.pool.store)
+        self.backbone.observe(features, rows, self.pool.store)
 
     def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
         pairs = zip(asks, self._hidden(asks), strict=True)
@@ -59,22 +60,27 @@ class DFlashDrafter(ContextDrafter):
         if sound:
             picked = self._pick([ask for ask, _ in sound], [rows for _, rows in sound])
             drafts = {ask.place: draft for (ask, _), draft in zip(sound, picked, strict=True)}
-        fault = "the drafter's states are not finite"
-        return [drafts.get(ask.place, DrafterFault(fault)) for ask in asks]
+        return [drafts.get(ask.place, DrafterFault(NOT_FINITE)) for ask in asks]
 
     def _hidden(self, asks: Sequence[Ask]) -> list[Tensor]:
         """Final states of the rows that predict each session's drafts, [length_i, H] each."""
         size, first = self.config.block_size, 1 - self.config.row_shift
-        groups = [
-            RowGroup(ask.state.length, size, ask.state.cache.pages, ask.state.cache.floor)
-            for ask in asks
-        ]
         block = self.block_embeddings([ask.tip for ask in asks])
-        hidden = self.backbone.forward_round(block, Rows(tuple(groups)), self.pool.store)
+        hidden = self.backbone.forward_round(block, self._block_rows(asks), self.pool.store)
         return [
             rows[first : first + ask.length]
             for ask, rows in zip(asks, torch.split(hidden, size), strict=True)
         ]
+
+    def _block_rows(self, asks: Sequence[Ask]) -> Rows:
+        """The block rows of every session, after its cached context."""
+        size = self.config.block_size
+        return Rows(
+            tuple(
+                RowGroup(ask.state.length, size, ask.state.cache.pages, ask.state.cache.floor)
+                for ask in asks
+            )
+        )
 
     def block_embeddings(self, anchors: Sequence[int]) -> Tensor:
         """Embed [anchor, mask x (block_size - 1)] of every anchor, float32 [n block_size, H]."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import Proposal
+from outrider.drafters.base import DrafterFault, Proposal
 from outrider.drafters.block import BlockBackbone
 from outrider.drafters.context import Ask, joined
-from outrider.drafters.dflash import DFlashDrafter, stack_spreads
+from outrider.drafters.dflash import NOT_FINITE, DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
+from outrider.kernels.blockwise import Block, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
-from outrider.kernels.table import Block, Chain
 from outrider.models.dense import DenseModel
 
 
@@ -79,42 +80,60 @@ class DSparkDrafter(DFlashDrafter):
         super().__init__(backbone, target, head, draft_pages)
         self.markov = markov
         self.confidence = confidence
-        self._chain = markov.chain(head.ids) if isinstance(markov, VanillaMarkov) else None
+        self._sketch = self._make_sketch()
+
+    def _make_sketch(self) -> Sketch | None:
+        """Weights for the fused draft; None where a head has a form that it does not know."""
+        if not isinstance(self.markov, VanillaMarkov) or not self.head.plain:
+            return None
+        c, rank = self.config, self.markov.rank
+        return Sketch(
+            self.backbone.stack,
+            self.target.embedding,
+            c.embedding_scale,
+            self._masks,
+            1 - c.row_shift,
+            self.backbone.final_norm,
+            self.head.weight,
+            self.markov.chain(self.head.ids),
+            None if self.confidence is None else self.confidence.weights(rank),
+        )
+
+    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
+        """Draft in one operator where nobody needs to know what a token was drawn from.
+
+        On the target's own stream a draw is judged by the token alone.
+        """
+        sampled_apart = any(ask.state.sampling.stream != STREAM_TOKEN for ask in asks)
+        if self._sketch is None or sampled_apart:
+            return super()._draft(asks)
+        blocks = [_block(ask) for ask in asks]
+        rows, store = self._block_rows(asks), self.pool.store
+        chosen, sure = self.kernels.draft_blocks(self._sketch, rows, store, blocks)
+        tokens, confidences = chosen.tolist(), sure.tolist()
+        answers: list[Proposal | DrafterFault] = []
+        first = 0
+        for block in blocks:
+            last = first + block.length
+            answers.append(self._answer(tokens[first:last], confidences[first:last]))
+            first = last
+        return answers
+
+    def _answer(self, tokens: list[int], confidences: list[float]) -> Proposal | DrafterFault:
+        """A walked block, cut at the first row that is not confident enough."""
+        if any(map(math.isnan, confidences)):
+            return DrafterFault(NOT_FINITE)
+        if self.confidence is None:
+            return Proposal(tokens)
+        threshold = self.config.confidence_threshold
+        low = (index for index, sure in enumerate(confidences) if sure < threshold)
+        keep = next(low, len(tokens))
+        return Proposal(tokens[:keep], None, confidences[:keep])
 
     def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+        """Walk step by step, with the distribution of every drawn token."""
         flat = joined(hidden)
         logits = self.head.logits(flat)
-        on_stream = all(ask.state.sampling.stream == STREAM_TOKEN for ask in asks)
-        if self._chain is not None and on_stream:
-            return self._walk_at_once(self._chain, asks, flat, logits)
-        return self._walk_by_steps(asks, flat, logits)
-
-    def _walk_at_once(
-        self, chain: Chain, asks: list[Ask], hidden: Tensor, logits: Tensor
-    ) -> list[Proposal]:
-        """Walk with the fused operator, to the end; confidences follow, and cut.
-
-        Nobody needs a distribution here: on the target's own stream a draw is judged by the token.
-        """
-        blocks = [_block(ask) for ask in asks]
-        tokens = self.kernels.walk(chain, logits, blocks).tolist()
-        before: list[int] = []
-        for block in blocks:
-            at = len(before)
-            before += [block.tip, *tokens[at : at + block.length - 1]]
-        estimates: list[float] = []
-        if self.confidence is not None:
-            estimates = self.confidence.estimate(hidden, self._embed(before))
-        proposals, at = [], 0
-        for block in blocks:
-            sure = estimates[at : at + block.length]
-            low = (i for i, c in enumerate(sure) if c < self.config.confidence_threshold)
-            keep = next(low, block.length)
-            proposals.append(Proposal(tokens[at : at + keep], None, sure[:keep]))
-            at += block.length
-        return proposals
-
-    def _walk_by_steps(self, asks: list[Ask], flat: Tensor, logits: Tensor) -> list[Proposal]:
         walks, first = [], 0
         for ask in asks:
             walks.append(_Walk(ask, first, ask.tip))

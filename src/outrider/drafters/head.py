@@ -29,6 +29,8 @@ class DraftHead:
         vocab_size: the target's vocabulary V.
         size: rows V' of the head.
         ids: target id of every draft id, int64 [V'], or None if they are the same.
+        weight: the projection [V', H].
+        plain: whether logits are its products as they are.
     """
 
     def __init__(
@@ -54,15 +56,16 @@ class DraftHead:
         self.ids = ids
         self.size = self.vocab_size if ids is None else len(ids)
         if own is not None:
-            self._weight = self.kernels.prepare([own])
+            self.weight = self.kernels.prepare([own])
         else:
-            self._weight = target.head if ids is None else target.trimmed_head(ids)
+            self.weight = target.head if ids is None else target.trimmed_head(ids)
         self._multiplier = multiplier
         self._softcap = softcap
+        self.plain = multiplier == 1.0 and softcap == 0.0
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits over the draft vocabulary, float32 [n, H] to [n, V']."""
-        logits = self.kernels.linear(hidden, self._weight)
+        logits = self.kernels.linear(hidden, self.weight)
         if self._multiplier != 1.0:
             logits = logits * self._multiplier
         if self._softcap > 0:
@@ -71,7 +74,7 @@ class DraftHead:
 
     def argmax(self, hidden: Tensor) -> list[int]:
         """Likeliest target ids of states [n, H]; the factor and the bound keep the order."""
-        return self.target_ids(self.kernels.argmax(hidden, self._weight)).tolist()
+        return self.target_ids(self.kernels.argmax(hidden, self.weight)).tolist()
 
     def target_ids(self, ids: Tensor) -> Tensor:
         """Target ids of draft ids, int64."""

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.table import Chain, Kernels, Linear
+from outrider.kernels.blockwise import Chain
+from outrider.kernels.table import Kernels, Linear
 from outrider.models.dense import TensorSource
 
 
@@ -124,6 +125,11 @@ class ConfidenceHead:
         weight = tensors("confidence_head.proj.weight", (1, width)).float()
         self._weight = weight[0].to(kernels.device)
         self._bias = tensors("confidence_head.proj.bias", (1,)).float().to(kernels.device)
+
+    def weights(self, rank: int) -> Tensor:
+        """The projection over [h ; W1[x]] and its bias as one vector, float32 [H + r + 1]."""
+        unread = torch.zeros(0 if self._with_markov else rank, device=self._weight.device)
+        return torch.cat([self._weight, unread, self._bias])
 
     def estimate(self, hidden: Tensor, embedded: Tensor | None) -> list[float]:
         """Confidences of n rows: hidden [n, H], embedded [n, r] of the tokens before them."""

@@ -31,6 +31,24 @@ class Stack:
         /,
     ) -> None: ...
 
+class Sketch:
+    def __init__(
+        self,
+        stack: Stack,
+        embedding: Matrix,
+        scale: float,
+        masks: int,
+        rows: int,
+        first: int,
+        norm: int,
+        head: Matrix,
+        tokens: Matrix,
+        out: Matrix,
+        ids: int,
+        confidence: int,
+        /,
+    ) -> None: ...
+
 class Team:
     """How many threads a run should use; times in nanoseconds."""
 
@@ -108,6 +126,27 @@ class Engine:
         block: bool,
         taps: Sequence[int],
         tapped: int,
+        /,
+    ) -> None: ...
+    def draft(
+        self,
+        sketch: Sketch,
+        rows: Rows,
+        pages: Pages,
+        blocks: Sequence[tuple[int, int, float, int, int]],
+        chosen: int,
+        confidences: int,
+        /,
+    ) -> None: ...
+    def ingest(
+        self,
+        fc: Matrix,
+        norm: int,
+        keys_values: Matrix,
+        stack: Stack,
+        taps: int,
+        rows: Rows,
+        pages: Pages,
         /,
     ) -> None: ...
     def write_context(self, stack: Stack, flat: int, rows: Rows, pages: Pages, /) -> None: ...

@@ -20,120 +20,22 @@ import torch
 from torch import Tensor
 
 from outrider.kernels import _native
-from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import (
-    Block,
-    Chain,
-    Kernels,
-    LayerWeights,
-    Linear,
-    PageStore,
-    RotaryTable,
-    Stack,
+from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
+from outrider.kernels.packed import (
+    CpuLinear,
+    CpuStore,
+    block_args,
+    check,
+    check_block,
+    check_tips,
+    floats,
+    packed,
+    pages_of,
+    stream_of,
 )
+from outrider.kernels.rows import Rows
+from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, RotaryTable, Stack
 from outrider.kernels.weights import RawWeight
-
-
-class CpuLinear(Linear):
-    """A packed matrix."""
-
-    def __init__(self, native: _native.Matrix) -> None:
-        self.native = native
-        self.out_features, self.in_features = native.rows, native.cols
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the packed tiles and the bias."""
-        return self.native.nbytes
-
-
-class CpuStore(PageStore):
-    """Int8 keys and values with float32 scales; a page of all layers is one run of bytes."""
-
-    def __init__(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> None:
-        self.layers, self.pages = layers, pages
-        self.kv_heads, self.head_dim = kv_heads, head_dim
-        self.native = _native.Pages(layers, pages, kv_heads, head_dim)
-
-    @property
-    def page_nbytes(self) -> int:
-        """Bytes of one page over all layers, keys and values."""
-        return self.native.page_nbytes
-
-    def _checked(self, page: int) -> int:
-        if not 0 <= page < self.pages:
-            raise IndexError(f"page {page} of {self.pages}")
-        return page
-
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy one page of every layer onto another page."""
-        self.native.copy(self._checked(source), self._checked(target))
-
-    def read_page(self, page: int) -> tuple[Tensor, ...]:
-        """Return a copy of one page, uint8 [page_nbytes]."""
-        contents = torch.empty(self.page_nbytes, dtype=torch.uint8)
-        self.native.read(self._checked(page), contents.data_ptr())
-        return (contents,)
-
-    def write_page(self, page: int, contents: tuple[Tensor, ...]) -> None:
-        """Overwrite one page."""
-        (content,) = contents
-        assert content.dtype == torch.uint8
-        assert content.numel() == self.page_nbytes
-        self.native.write(self._checked(page), content.contiguous().data_ptr())
-
-    def clear_page(self, page: int, upto: int) -> None:
-        """Set the first ``upto`` rows of a page to zero."""
-        self.native.clear(self._checked(page), upto)
-
-
-def _packed(weight: Linear) -> _native.Matrix:
-    assert isinstance(weight, CpuLinear), "weight was prepared by another implementation"
-    return weight.native
-
-
-def _pages(store: PageStore) -> _native.Pages:
-    assert isinstance(store, CpuStore), "pages were allocated by another implementation"
-    return store.native
-
-
-def _floats(x: Tensor) -> Tensor:
-    """``x`` itself if it is contiguous float32, else such a copy."""
-    return x.to(torch.float32).contiguous()
-
-
-def _stream(x: Tensor, stack: Stack, rows: Rows) -> Tensor:
-    """A copy of embedded rows, which becomes the residual stream; C++ does not look at shapes."""
-    shape = (rows.count, stack.layers[0].qkv.in_features)
-    assert x.shape == shape, f"rows of shape {list(x.shape)}, not {list(shape)}"
-    return x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-
-
-def _check(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
-    """Refuse rows outside the page tables, the store or the rotary table: C++ does not look."""
-    for group in rows.groups:
-        _check_pages(group, group.start + group.count, store)
-        _check_angles(group, table)
-
-
-def _check_block(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
-    """As ``_check``, for rows of which only the context before them is cached."""
-    for group in rows.groups:
-        _check_pages(group, group.start, store)
-        _check_angles(group, table)
-
-
-def _check_pages(group: RowGroup, end: int, store: PageStore) -> None:
-    if len(group.pages) * PAGE_TOKENS < end:
-        raise IndexError(f"{len(group.pages)} pages do not reach position {end - 1}")
-    if group.pages and not 0 <= min(group.pages) <= max(group.pages) < store.pages:
-        raise IndexError(f"page ids must lie in 0 .. {store.pages - 1}")
-
-
-def _check_angles(group: RowGroup, table: RotaryTable | None) -> None:
-    end = group.start + group.count
-    if table is not None and end > table.cos.shape[0]:
-        raise IndexError(f"position {end - 1} is outside the rotary table")
 
 
 class CpuKernels(Kernels):
@@ -153,6 +55,7 @@ class CpuKernels(Kernels):
         self._engine = _native.Engine(path, self.threads)
         self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
         self._ids: dict[int, tuple[weakref.ref[Chain], Tensor]] = {}
+        self._sketches: dict[int, tuple[weakref.ref[Sketch], _native.Sketch]] = {}
 
     def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
         """Interleave the rows of every part by 16."""
@@ -161,7 +64,7 @@ class CpuKernels(Kernels):
             (tensor.data_ptr(), part.format, part.shape[0], part.shape[1])
             for tensor, part in zip(data, parts, strict=True)
         ]
-        offset = None if bias is None else _floats(bias)
+        offset = None if bias is None else floats(bias)
         return CpuLinear(self._engine.pack(raw, 0 if offset is None else offset.data_ptr()))
 
     def allocate(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> PageStore:
@@ -174,12 +77,12 @@ class CpuKernels(Kernels):
             raise IndexError(f"token ids must lie in 0 .. {table.out_features - 1}")
         ids = ids.contiguous()
         out = torch.empty(ids.numel(), table.in_features)
-        self._engine.embed(_packed(table), ids.data_ptr(), ids.numel(), out.data_ptr())
+        self._engine.embed(packed(table), ids.data_ptr(), ids.numel(), out.data_ptr())
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Normalise row by row."""
-        x, weight = _floats(x), _floats(weight)
+        x, weight = floats(x), floats(weight)
         out, cols = torch.empty_like(x), x.shape[-1]
         self._engine.norm(
             x.data_ptr(), weight.data_ptr(), eps, x.numel() // cols, cols, out.data_ptr()
@@ -188,22 +91,22 @@ class CpuKernels(Kernels):
 
     def linear(self, x: Tensor, weight: Linear) -> Tensor:
         """Multiply; activations are quantised for quantised weights."""
-        x = _floats(x)
+        x = floats(x)
         assert x.shape[1] == weight.in_features
         out = torch.empty(x.shape[0], weight.out_features)
-        self._engine.linear(_packed(weight), x.data_ptr(), x.shape[0], out.data_ptr())
+        self._engine.linear(packed(weight), x.data_ptr(), x.shape[0], out.data_ptr())
         return out
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         """Gate row by row."""
-        x = _floats(gate_up)
+        x = floats(gate_up)
         out = torch.empty(x.shape[0], x.shape[1] // 2)
         self._engine.swiglu(x.data_ptr(), x.shape[0], out.shape[1], out.data_ptr())
         return out
 
     def rotate(self, x: Tensor, positions: Tensor, table: RotaryTable) -> Tensor:
         """Rotate head by head."""
-        x, positions = _floats(x), positions.contiguous()
+        x, positions = floats(x), positions.contiguous()
         n, heads, head_dim = x.shape
         out = torch.empty_like(x)
         self._engine.rotate(
@@ -220,19 +123,19 @@ class CpuKernels(Kernels):
 
     def write(self, store: PageStore, layer: int, k: Tensor, v: Tensor, rows: Rows) -> None:
         """Quantise rows into their slots."""
-        _check(rows, store)
-        k, v = _floats(k), _floats(v)
-        self._engine.write(_pages(store), layer, k.data_ptr(), v.data_ptr(), rows)
+        check(rows, store)
+        k, v = floats(k), floats(v)
+        self._engine.write(pages_of(store), layer, k.data_ptr(), v.data_ptr(), rows)
 
     def attend(
         self, q: Tensor, store: PageStore, layer: int, rows: Rows, window: int | None
     ) -> Tensor:
         """Attend span by span; queries are 16-bit integers, keys 8-bit, weights float."""
-        _check(rows, store)
-        q = _floats(q)
+        check(rows, store)
+        q = floats(q)
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
         self._engine.attend(
-            _pages(store), layer, q.data_ptr(), rows, q.shape[1], window or 0, out.data_ptr()
+            pages_of(store), layer, q.data_ptr(), rows, q.shape[1], window or 0, out.data_ptr()
         )
         return out
 
@@ -248,11 +151,11 @@ class CpuKernels(Kernels):
         causal: bool,
     ) -> Tensor:
         """Attend to cached spans, then to spans of the block, quantised alike."""
-        _check_block(rows, store)
-        q, k, v = _floats(q), _floats(k), _floats(v)
+        check_block(rows, store)
+        q, k, v = floats(q), floats(k), floats(v)
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
         self._engine.attend_block(
-            _pages(store),
+            pages_of(store),
             layer,
             q.data_ptr(),
             k.data_ptr(),
@@ -289,11 +192,11 @@ class CpuKernels(Kernels):
         seeds: Sequence[int],
         positions: Sequence[int],
     ) -> Tensor:
-        x = _floats(x)
+        x = floats(x)
         assert x.shape[1] == head.in_features
         out = torch.empty(x.shape[0], dtype=torch.int64)
         self._engine.best(
-            _packed(head),
+            packed(head),
             x.data_ptr(),
             x.shape[0],
             list(temperatures),
@@ -302,41 +205,6 @@ class CpuKernels(Kernels):
             out.data_ptr(),
         )
         return out
-
-    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """Walk every block in one native call; NaN beats nothing."""
-        scores = _floats(scores)
-        assert scores.shape == (sum(block.length for block in blocks), chain.out.out_features)
-        assert chain.tokens.in_features == chain.out.in_features
-        tips = [block.tip for block in blocks]
-        if tips and not 0 <= min(tips) <= max(tips) < chain.tokens.out_features:
-            raise IndexError(f"token ids must lie in 0 .. {chain.tokens.out_features - 1}")
-        chosen = torch.empty(scores.shape[0], dtype=torch.int64)
-        ids = self._padded_ids(chain)
-        self._engine.walk(
-            _packed(chain.tokens),
-            _packed(chain.out),
-            0 if ids is None else ids.data_ptr(),
-            scores.data_ptr(),
-            [(b.length, b.tip, b.temperature, b.seed, b.position) for b in blocks],
-            chosen.data_ptr(),
-        )
-        return chosen
-
-    def _padded_ids(self, chain: Chain) -> Tensor | None:
-        """A chain's target ids as int32, whole tiles of 16, kept for the chain's lifetime."""
-        if chain.ids is None:
-            return None
-        known = self._ids.get(id(chain))
-        if known is None:
-            assert len(chain.ids) == chain.out.out_features
-            assert 0 <= int(chain.ids.min()) <= int(chain.ids.max()) < chain.tokens.out_features
-            padded = torch.zeros(-(-len(chain.ids) // 16) * 16, dtype=torch.int32)
-            padded[: len(chain.ids)] = chain.ids
-            key, kept = id(chain), self._ids
-            known = (weakref.ref(chain, lambda _: kept.pop(key, None)), padded)
-            kept[key] = known
-        return known[1]
 
     def gumbel(self, seed: int, stream: int, position: int, ids: Tensor) -> Tensor:
         """Philox noise; the logarithms are within 2 ulp in float64 before rounding."""
@@ -349,14 +217,14 @@ class CpuKernels(Kernels):
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
         """Run the whole stack in one native call."""
-        _check(rows, store, stack.rotary)
-        x = _stream(x, stack, rows)
+        check(rows, store, stack.rotary)
+        x = stream_of(x, stack, rows)
         tapped = torch.empty(x.shape[0], len(taps) * x.shape[1]) if taps else None
         self._engine.run(
             self._native_stack(stack),
             x.data_ptr(),
             rows,
-            _pages(store),
+            pages_of(store),
             False,
             list(taps),
             0 if tapped is None else tapped.data_ptr(),
@@ -365,20 +233,80 @@ class CpuKernels(Kernels):
 
     def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run the whole stack in one native call; the block's keys and values are scratch."""
-        _check_block(rows, store, stack.rotary)
-        x = _stream(x, stack, rows)
+        check_block(rows, store, stack.rotary)
+        x = stream_of(x, stack, rows)
         native = self._native_stack(stack)
-        self._engine.run(native, x.data_ptr(), rows, _pages(store), True, [], 0)
+        self._engine.run(native, x.data_ptr(), rows, pages_of(store), True, [], 0)
         return x
+
+    # -- drafting ------------------------------------------------------------------------------
+
+    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
+        """Walk every block in one native call; NaN beats nothing."""
+        scores = floats(scores)
+        assert scores.shape == (sum(block.length for block in blocks), chain.out.out_features)
+        assert chain.tokens.in_features == chain.out.in_features
+        check_tips(blocks, chain.tokens)
+        chosen = torch.empty(scores.shape[0], dtype=torch.int64)
+        ids = self._padded_ids(chain)
+        self._engine.walk(
+            packed(chain.tokens),
+            packed(chain.out),
+            0 if ids is None else ids.data_ptr(),
+            scores.data_ptr(),
+            block_args(blocks),
+            chosen.data_ptr(),
+        )
+        return chosen
+
+    def draft_blocks(
+        self, sketch: Sketch, rows: Rows, store: PageStore, blocks: Sequence[Block]
+    ) -> tuple[Tensor, Tensor]:
+        """Draft all blocks in one native call."""
+        size = len(sketch.masks)
+        check_block(rows, store, sketch.stack.rotary)
+        check_tips(blocks, sketch.embedding)
+        assert [group.count for group in rows.groups] == [size] * len(blocks)
+        assert all(0 < block.length <= size - sketch.first for block in blocks)
+        count = sum(block.length for block in blocks)
+        chosen, sure = torch.empty(count, dtype=torch.int64), torch.empty(count)
+        self._engine.draft(
+            self._native_sketch(sketch),
+            rows,
+            pages_of(store),
+            block_args(blocks),
+            chosen.data_ptr(),
+            sure.data_ptr(),
+        )
+        return chosen, sure
+
+    def ingest(
+        self, weights: ContextWeights, stack: Stack, taps: Tensor, rows: Rows, store: PageStore
+    ) -> None:
+        """Write context rows in one native call."""
+        check(rows, store, stack.rotary)
+        taps = floats(taps)
+        width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
+        assert taps.shape == (rows.count, weights.fc.in_features)
+        assert weights.keys_values.out_features == width
+        self._engine.ingest(
+            packed(weights.fc),
+            weights.norm.data_ptr(),
+            packed(weights.keys_values),
+            self._native_stack(stack),
+            taps.data_ptr(),
+            rows,
+            pages_of(store),
+        )
 
     def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
         """Write all layers in one native call."""
-        _check(rows, store, stack.rotary)
-        flat = _floats(flat).clone()
+        check(rows, store, stack.rotary)
+        flat = floats(flat).clone()
         width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
         assert flat.shape == (rows.count, width), f"context rows of shape {list(flat.shape)}"
         native = self._native_stack(stack)
-        self._engine.write_context(native, flat.data_ptr(), rows, _pages(store))
+        self._engine.write_context(native, flat.data_ptr(), rows, pages_of(store))
 
     def _native_stack(self, stack: Stack) -> _native.Stack:
         """Addresses of a stack's weights, gathered once for its lifetime."""
@@ -401,6 +329,47 @@ class CpuKernels(Kernels):
         stacks[key] = (reference, native, kept)
         return native
 
+    def _native_sketch(self, sketch: Sketch) -> _native.Sketch:
+        """Addresses of a drafter's weights, gathered once for its lifetime."""
+        known = self._sketches.get(id(sketch))
+        if known is not None:
+            return known[1]
+        ids = self._padded_ids(sketch.chain)
+        for tensor in (sketch.masks, sketch.norm, sketch.confidence):
+            assert tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous())
+        native = _native.Sketch(
+            self._native_stack(sketch.stack),
+            packed(sketch.embedding),
+            sketch.scale,
+            sketch.masks.data_ptr(),
+            len(sketch.masks),
+            sketch.first,
+            sketch.norm.data_ptr(),
+            packed(sketch.head),
+            packed(sketch.chain.tokens),
+            packed(sketch.chain.out),
+            0 if ids is None else ids.data_ptr(),
+            0 if sketch.confidence is None else sketch.confidence.data_ptr(),
+        )
+        key, sketches = id(sketch), self._sketches
+        sketches[key] = (weakref.ref(sketch, lambda _: sketches.pop(key, None)), native)
+        return native
+
+    def _padded_ids(self, chain: Chain) -> Tensor | None:
+        """A chain's target ids as int32, whole tiles of 16, kept for the chain's lifetime."""
+        if chain.ids is None:
+            return None
+        known = self._ids.get(id(chain))
+        if known is None:
+            assert len(chain.ids) == chain.out.out_features
+            assert 0 <= int(chain.ids.min()) <= int(chain.ids.max()) < chain.tokens.out_features
+            padded = torch.zeros(-(-len(chain.ids) // 16) * 16, dtype=torch.int32)
+            padded[: len(chain.ids)] = chain.ids
+            key, kept = id(chain), self._ids
+            known = (weakref.ref(chain, lambda _: kept.pop(key, None)), padded)
+            kept[key] = known
+        return known[1]
+
     @staticmethod
     def _layer(
         layer: LayerWeights, kept: list[Tensor]
@@ -418,13 +387,13 @@ class CpuKernels(Kernels):
     ]:
         return (
             _address(layer.attn_norm, kept),
-            _packed(layer.qkv),
+            packed(layer.qkv),
             _address(layer.q_norm, kept),
             _address(layer.k_norm, kept),
-            _packed(layer.out),
+            packed(layer.out),
             _address(layer.mlp_norm, kept),
-            _packed(layer.gate_up),
-            _packed(layer.down),
+            packed(layer.gate_up),
+            packed(layer.down),
             layer.window or 0,
             layer.causal,
         )
@@ -434,5 +403,5 @@ def _address(tensor: Tensor | None, kept: list[Tensor]) -> int:
     """Address of a float32 tensor, which ``kept`` keeps alive; 0 for None."""
     if tensor is None:
         return 0
-    kept.append(_floats(tensor))
+    kept.append(floats(tensor))
     return kept[-1].data_ptr()

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.kernels import blockwise
+from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
 from outrider.kernels.weights import RawWeight
@@ -115,40 +117,6 @@ class Stack:
     head_dim: int
     eps: float
     rotary: RotaryTable
-
-
-@dataclass(frozen=True)
-class Chain:
-    """A low-rank bias by the token before, for walking along a block from left to right.
-
-    Attributes:
-        tokens: embedding [V, r] of the token before, by target id.
-        out: projection [V', r] to the bias of every draft id.
-        ids: target id of every draft id, int64 [V'], or None if they are the same.
-    """
-
-    tokens: Linear
-    out: Linear
-    ids: Tensor | None
-
-
-@dataclass(frozen=True)
-class Block:
-    """Consecutive rows of scores that are walked together.
-
-    Attributes:
-        length: how many rows.
-        tip: target id before the first row.
-        temperature: 0 takes the best score, else scores are drawn from.
-        seed: key of the noise.
-        position: absolute position of the first row's token.
-    """
-
-    length: int
-    tip: int
-    temperature: float = 0.0
-    seed: int = 0
-    position: int = 0
 
 
 class Kernels(ABC):
@@ -284,25 +252,34 @@ class Kernels(ABC):
             scores: scores of all blocks' rows over draft ids, float32 [n, V'].
             blocks: the blocks, whose lengths add up to n.
         """
-        chosen: list[int] = []
-        for block in blocks:
-            previous = block.tip
-            for step in range(block.length):
-                embedded = self.embed(chain.tokens, torch.tensor([previous], device=scores.device))
-                row = scores[len(chosen)] + self.linear(embedded, chain.out)[0]
-                index = self._choose(row, chain.ids, block, step)
-                previous = index if chain.ids is None else int(chain.ids[index])
-                chosen.append(previous)
-        return torch.tensor(chosen, dtype=torch.int64)
+        return blockwise.walk(self, chain, scores, blocks)
 
-    def _choose(self, scores: Tensor, ids: Tensor | None, block: Block, step: int) -> int:
-        """Index of the best or drawn score, the lowest on ties."""
-        values = scores.cpu().numpy()
-        if block.temperature > 0:
-            ids = torch.arange(len(values)) if ids is None else ids
-            noise = self.gumbel(block.seed, STREAM_TOKEN, block.position + step, ids)
-            values = values / np.float32(block.temperature) + noise.cpu().numpy()
-        return int(np.argmax(values))
+    def draft_blocks(
+        self, sketch: Sketch, rows: Rows, store: PageStore, blocks: Sequence[Block]
+    ) -> tuple[Tensor, Tensor]:
+        """Draft every block from its tip: ``run_block``, final norm, head, ``walk``, confidences.
+
+        Args:
+            sketch: the drafter's weights.
+            rows: one group of block rows per block, over cached context.
+            store: the context pages.
+            blocks: as in ``walk``; block row ``sketch.first`` predicts the first token.
+
+        Returns:
+            Target ids, int64 [n], and confidences, float32 [n]: NaN where a state is not finite, 1
+            without a confidence head.
+        """
+        return blockwise.draft_blocks(self, sketch, rows, store, blocks)
+
+    def ingest(
+        self, weights: ContextWeights, stack: Stack, taps: Tensor, rows: Rows, store: PageStore
+    ) -> None:
+        """Write the context rows of tapped states, float32 [n, taps H], for all layers.
+
+        ``write_context`` of ``linear(RMSNorm(linear(taps, fc)), keys_values)``.
+        """
+        normed = self.rms_norm(self.linear(taps, weights.fc), weights.norm, stack.eps)
+        self.write_context(stack, self.linear(normed, weights.keys_values), rows, store)
 
     def run_layers(
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
@@ -348,13 +325,7 @@ class Kernels(ABC):
             rows: their staged cache rows.
             store: the pages.
         """
-        g, d = stack.num_kv_heads, stack.head_dim
-        parts = flat.reshape(flat.shape[0], len(stack.layers), 2, g, d)
-        for index, layer in enumerate(stack.layers):
-            k, v = parts[:, index, 0].contiguous(), parts[:, index, 1].contiguous()
-            if layer.k_norm is not None:
-                k = self.rms_norm(k, layer.k_norm, stack.eps)
-            self.write(store, index, self.rotate(k, rows.positions, stack.rotary), v, rows)
+        blockwise.write_context(self, stack, flat, rows, store)
 
     def _project(
         self, stack: Stack, layer: LayerWeights, x: Tensor, rows: Rows

@@ -1,0 +1,128 @@
+"""Whole drafts of blocks, and the context rows they read: fused against composed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kernel_toys import generator, make_stack, randn, raw, same_bits
+
+from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
+from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.table import Kernels
+
+VOCAB, DRAFT, RANK, SIZE, CONTEXT = 300, 139, 64, 7, 90
+
+
+def make_sketch(kernels, fmt="Q8_0", first=0, confidence=True, scale=1.0):
+    stack, hidden = make_stack(kernels, fmt=fmt, heads=9, kv=3, d=64, causal=False)
+    chain = Chain(
+        kernels.prepare([raw("Q8_0", VOCAB, RANK, seed=1)]),
+        kernels.prepare([raw("Q8_0", DRAFT, RANK, seed=2)]),
+        torch.randperm(VOCAB, generator=generator(3))[:DRAFT],
+    )
+    return Sketch(
+        stack,
+        kernels.prepare([raw(fmt, VOCAB, hidden, seed=4)]),
+        scale,
+        randn(1, hidden, seed=5).repeat(SIZE, 1),
+        first,
+        randn(hidden, seed=6),
+        kernels.prepare([raw(fmt, DRAFT, hidden, seed=7)]),
+        chain,
+        randn(hidden + RANK + 1, seed=8) * 0.05 if confidence else None,
+    )
+
+
+def context(kernels, sketch):
+    hidden = sketch.masks.shape[1]
+    store = kernels.allocate(len(sketch.stack.layers), 8, 3, 64)
+    kernels.run_layers(
+        sketch.stack,
+        randn(CONTEXT, hidden, seed=9),
+        Rows((RowGroup(0, CONTEXT, [0, 1, 2]),)),
+        store,
+    )
+    return store
+
+
+def make_rows(starts):
+    return Rows(tuple(RowGroup(start, SIZE, [0, 1, 2]) for start in starts))
+
+
+BLOCKS = [Block(7, 5), Block(3, 299, 0.9, 2**63 + 1, 40), Block(6, 0, 0.7, 3, 9), Block(1, 17)]
+STARTS = [90, 31, 64, 2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"fmt": "Q4_1", "first": 1, "scale": 3.0},
+        {"confidence": False},
+        {"fmt": "F32", "first": 0},
+    ],
+    ids=["plain", "shifted", "unsure", "f32"],
+)
+def test_fused_draft_is_the_composed_one(native, options):
+    sketch = make_sketch(native, **options)
+    store = context(native, sketch)
+    blocks = [
+        Block(min(b.length, SIZE - sketch.first), *list(vars(b).values())[1:]) for b in BLOCKS
+    ]
+    chosen, sure = native.draft_blocks(sketch, make_rows(STARTS), store, blocks)
+    want, want_sure = Kernels.draft_blocks(native, sketch, make_rows(STARTS), store, blocks)
+    assert torch.equal(chosen, want)
+    assert torch.allclose(sure, want_sure, atol=1e-5)
+    assert sketch.confidence is None or sure.std() > 0.01
+
+
+def test_drafts_do_not_depend_on_the_batch(kernels):
+    sketch = make_sketch(kernels)
+    store = context(kernels, sketch)
+    chosen, sure = kernels.draft_blocks(sketch, make_rows(STARTS), store, BLOCKS)
+    first = 0
+    for start, block in zip(STARTS, BLOCKS, strict=True):
+        alone, alone_sure = kernels.draft_blocks(sketch, make_rows([start]), store, [block])
+        last = first + block.length
+        assert torch.equal(chosen[first:last], alone)
+        assert torch.allclose(sure[first:last], alone_sure, atol=1e-6)
+        first = last
+
+
+def test_states_that_are_not_finite_show(kernels):
+    sketch = make_sketch(kernels)
+    store = context(kernels, sketch)
+    sketch.masks[3, 0] = torch.nan
+    _, sure = kernels.draft_blocks(sketch, make_rows([90]), store, [Block(7, 5)])
+    assert sure.isnan().any()
+
+
+def test_blocks_that_do_not_fit_are_refused(native):
+    sketch = make_sketch(native, first=1)
+    store = context(native, sketch)
+    with pytest.raises(AssertionError):
+        native.draft_blocks(sketch, make_rows([90]), store, [Block(7, 5)])
+    with pytest.raises(AssertionError):
+        native.draft_blocks(sketch, make_rows([90, 3]), store, [Block(2, 5)])
+    with pytest.raises(IndexError, match="token ids"):
+        native.draft_blocks(sketch, make_rows([90]), store, [Block(2, VOCAB)])
+
+
+@pytest.mark.parametrize("fmt", ["Q8_0", "Q4_1", "F32"])
+@pytest.mark.parametrize("count", [1, 3, 8, 50])
+def test_fused_ingest_is_the_composed_one(native, fmt, count):
+    stack, hidden = make_stack(native, fmt=fmt, heads=9, kv=3, d=64, qk_norm=True)
+    width = 2 * len(stack.layers) * 3 * 64
+    weights = ContextWeights(
+        native.prepare([raw(fmt, hidden, 3 * hidden, seed=1)]),
+        randn(hidden, seed=2),
+        native.prepare([raw(fmt, width, hidden, seed=3)], randn(width, seed=4)),
+    )
+    taps, rows = randn(count, 3 * hidden), Rows((RowGroup(40, count, [3, 1, 0]),))
+    stores = [native.allocate(len(stack.layers), 4, 3, 64) for _ in range(2)]
+    kept = taps.clone()
+    native.ingest(weights, stack, taps, rows, stores[0])
+    assert same_bits(taps, kept), "the input was changed"
+    Kernels.ingest(native, weights, stack, taps, rows, stores[1])
+    for page in range(4):
+        assert torch.equal(stores[0].read_page(page)[0], stores[1].read_page(page)[0])
