@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outrider.cli.bench import geometric_mean
+from outrider.cli.measure import BenchRow, BenchTotal
 from outrider.cli.prompts import CATEGORIES, builtin_prompts, limit_prompts
 
-ROW = {
-    "drafter",
-    "category",
-    "concurrency",
-    "tokens_per_s",
-    "ttft_s",
-    "tpot_ms",
-    "acceptance_length",
-    "speedup",
-    "byte_equal",
-}
+ROW = {field.name for field in fields(BenchRow)}
+TOTAL = {field.name for field in fields(BenchTotal)}
 
 
 def test_builtin_prompts_cover_the_categories() -> None:
@@ -60,23 +52,94 @@ def test_rows_have_the_documented_shape(outrider: Any, tiny: str, tmp_path: Path
         "bench", *arguments, "-d", "ngram", "-c", "1", "-c", "2", "--limit", "2", "--json"
     )
     assert ended.status == 0
-    rows = ended.json()
+    found = ended.json()
+    assert set(found) == {"categories", "all"}
+    rows, totals = found["categories"], found["all"]
     assert all(set(row) == ROW for row in rows)
+    assert all(set(total) == TOTAL for total in totals)
     places = {(row["drafter"], row["category"], row["concurrency"]) for row in rows}
     assert len(places) == len(rows) == 2 * 2 * 2
-    for row in rows:
+    assert [(t["drafter"], t["concurrency"]) for t in totals] == [
+        ("none", 1),
+        ("ngram", 1),
+        ("none", 2),
+        ("ngram", 2),
+    ]
+    for row in rows + totals:
         assert row["byte_equal"] is True
         assert row["tokens_per_s"] > 0
         assert row["ttft_s"] > 0
-        assert row["speedup"] == 1.0 or row["drafter"] == "ngram"
+        assert row["outputs"] == (4 if row["category"] == "all" else 2)
+        if row["drafter"] == "none":
+            assert (row["speedup"], row["acceptance_length"]) == (1.0, 1.0)
+            assert (row["drafted_per_position"], row["drafting_time_share"]) == ([], 0.0)
+        else:
+            assert 0 < row["drafting_time_share"] < 1
 
 
-def test_the_table_has_totals(outrider: Any, tiny: str) -> None:
-    ended = outrider("bench", "--model", tiny, "--limit", "1", "--max-tokens", "4")
+def test_every_round_drafts_the_length_asked_for(outrider: Any, tiny: str, drafter: str) -> None:
+    """A random drafter's tokens are cut by worth at once; a fixed length keeps them all."""
+    arguments = ("--model", tiny, "--limit", "1", "--max-tokens", "12", "-d", drafter, "--json")
+    total = outrider("bench", *arguments, "--draft-length", "2").json()["all"][-1]
+    assert total["drafter"] == drafter
+    tried = total["drafted_per_position"]
+    assert len(tried) == len(total["acceptance_per_position"]) == 2
+    # Only the last rounds of an answer have no room for both.
+    assert total["drafted_rounds_share"] > 0.8
+    assert total["drafted_per_round"] > 1.5
+    # The figures agree with each other.
+    kept = sum(s * n for s, n in zip(total["acceptance_per_position"], tried, strict=True))
+    rounds = tried[0] / total["drafted_rounds_share"]
+    assert total["acceptance_length"] == pytest.approx(1 + kept / rounds)
+    assert total["drafted_per_round"] == pytest.approx(sum(tried) / rounds)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("-d none --draft-length 4", "--draft-length: there is no drafter"),
+        ("-d none --plot speed.png", "--plot: there is no drafter"),
+        ("-d ngram --draft-length 31 --max-tokens 32", "raise --max-tokens"),
+        ("-d ngram --draft-length 0", "--draft-length"),
+        ("-d ngram --plot speed.bmp", "must end in .png, .svg, .pdf"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(outrider: Any, options: str, named: str) -> None:
+    """At once: the model is not even looked for."""
+    ended = outrider("bench", "--model", "/nonexistent", *options.split())
+    assert ended.status == 2
+    assert ended.err.count("\n") == 1
+    assert named in ended.err
+
+
+def test_longer_drafts_than_the_drafter_can_make_are_refused(
+    outrider: Any, tiny: str, drafter: str
+) -> None:
+    ended = outrider("bench", "--model", tiny, "-d", "ngram", "-d", drafter, "--draft-length", "4")
+    assert ended.status == 2
+    assert ended.err.count("\n") == 1
+    assert f'--draft-length: 4: "{drafter}" drafts at most 3' in ended.err
+
+
+def test_the_tables_have_totals(outrider: Any, tiny: str) -> None:
+    ended = outrider("bench", "--model", tiny, "--limit", "1", "--max-tokens", "4", "-c", "2")
     assert ended.status == 0
-    assert ended.out.count("extraction") == 2
-    assert "geometric mean" in ended.out
+    # Plain and drafted in the first table, drafted alone in the second.
+    assert ended.out.count("extraction ") >= 3
+    assert "Speed, 2 requests at a time" in ended.out
+    assert "Drafting, 2 requests at a time" in ended.out
+    for column in ("without loops", "looped", "rounds drafted", "drafted/round", "time drafting"):
+        assert column in ended.out
+    assert "0 of 6" in ended.out
+    assert "times plain speed (geometric mean of the categories); slowest: " in ended.out
     assert "NO" not in ended.out.replace("NONE", "")
+
+
+def test_plain_decoding_alone_has_no_drafting_table(outrider: Any, tiny: str) -> None:
+    ended = outrider("bench", "--model", tiny, "--limit", "1", "--max-tokens", "4", "-d", "none")
+    assert ended.status == 0
+    assert "Speed, 1 request at a time" in ended.out
+    assert "Drafting" not in ended.out
 
 
 @pytest.mark.parametrize(
@@ -117,9 +180,3 @@ def test_a_plot_that_cannot_be_drawn_is_refused_at_once(
     assert ended.status == 2
     assert ended.err.startswith("outrider: --plot: ")
     assert ended.err.count("\n") == 1
-
-
-def test_geometric_mean() -> None:
-    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
-    assert geometric_mean([]) == 0.0
-    assert geometric_mean([0.0, 2.0]) == 0.0

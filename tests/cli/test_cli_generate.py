@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -166,6 +167,27 @@ def test_demo_compares_and_succeeds(outrider: Any, tiny: str) -> None:
     assert "Same answer, byte for byte" in ended.out
     assert "drafter: none" in ended.out
     assert "drafter: ngram" in ended.out
+    # The table, after the two streamed answers: plain first, both with the same hash.
+    table = ended.out.splitlines()
+    rows = [line.split() for line in table if re.match(r"  (none|ngram) ", line)]
+    assert [row[0] for row in rows] == ["none", "ngram"]
+    assert rows[0][1] == rows[1][1] == "16"
+    assert rows[0][-1] == rows[1][-1]
+    assert rows[0][-2] == "1.00"
+    assert re.search(r"Same answer, byte for byte: 16 tokens, \d+ bytes\.", ended.out)
+    assert re.search(r"Drafted: [\d.]+ tokens/s, plain: [\d.]+\.", ended.out)
+
+
+def test_demo_takes_the_shipped_drafter(outrider: Any) -> None:
+    ended = outrider("demo", "--max-tokens", "24")
+    assert ended.status == 0
+    assert "drafter: ngram+dspark" in ended.out
+
+
+def test_demo_without_a_drafter_is_refused(outrider: Any) -> None:
+    ended = outrider("demo", "--model", "/nonexistent", "--drafter", "none")
+    assert ended.status == 2
+    assert ended.err.startswith("outrider: --drafter: ")
 
 
 def test_demo_fails_if_the_answers_differ(

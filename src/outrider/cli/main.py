@@ -49,6 +49,8 @@ echo "What is a monad?" | outrider chat --max-tokens 64""",
     bench: """
 outrider bench
 outrider bench --drafter ngram --limit 16 --temperature 0.8 --json
+outrider bench --drafter auto --drafter ngram --plot speed.png
+outrider bench --drafter smollm2-dspark --draft-length 5
 outrider bench --concurrency 1 --concurrency 8 --prompts mine.jsonl""",
     check: """
 outrider check

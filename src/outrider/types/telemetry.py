@@ -1,8 +1,42 @@
-"""Acceptance telemetry: what drafting did for one session or one request."""
+"""Telemetry: what drafting did for a session or a request, and what it cost an engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class RoundSeconds:
+    """Wall-clock seconds of an engine's rounds; totals since the engine was made.
+
+    Attributes:
+        total: whole rounds, from the plan to the released sessions.
+        asking: asking the drafter for drafts.
+        observing: committing rows and letting the drafter observe them.
+    """
+
+    total: float = 0.0
+    asking: float = 0.0
+    observing: float = 0.0
+
+    @property
+    def drafting_share(self) -> float:
+        """Share of the time that went to the drafter; 0.0 before any round."""
+        return (self.asking + self.observing) / self.total if self.total else 0.0
+
+    def __add__(self, other: RoundSeconds) -> RoundSeconds:
+        return RoundSeconds(
+            self.total + other.total,
+            self.asking + other.asking,
+            self.observing + other.observing,
+        )
+
+    def __sub__(self, earlier: RoundSeconds) -> RoundSeconds:
+        return RoundSeconds(
+            self.total - earlier.total,
+            self.asking - earlier.asking,
+            self.observing - earlier.observing,
+        )
 
 
 @dataclass
@@ -45,6 +79,25 @@ class Telemetry:
         """Tokens per round that could draft, the target's own included; 0.0 before any."""
         rounds = self.rounds - self.prompts
         return 1.0 + self.accepted / rounds if rounds else 0.0
+
+    @property
+    def drafted_rounds_share(self) -> float:
+        """Share of the rounds that could draft in which a draft was judged; 0.0 before any."""
+        rounds = self.rounds - self.prompts
+        return self.drafted_per_position[0] / rounds if rounds and self.drafted else 0.0
+
+    @property
+    def drafted_per_round(self) -> float:
+        """Drafted tokens per round that could draft, rounds without a draft included."""
+        rounds = self.rounds - self.prompts
+        return self.drafted / rounds if rounds else 0.0
+
+    @property
+    def acceptance_per_position(self) -> list[float]:
+        """Share of the tokens drafted at each position that were accepted."""
+        kept = self.accepted_per_position
+        padded = kept + [0] * (len(self.drafted_per_position) - len(kept))
+        return [a / d for a, d in zip(padded, self.drafted_per_position, strict=True)]
 
     def snapshot(self) -> Telemetry:
         """Return an independent copy."""
