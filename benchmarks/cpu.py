@@ -2,7 +2,7 @@
 
 Run on an idle machine: ``python benchmarks/cpu.py [--json FILE] [--llama-python PYTHON]``. Engines
 take turns within one run, every figure is a median, and ratios compare neighbours in time. Nothing
-is installed; a peer that is missing is named, and its rows stay empty.
+is installed; a peer that is missing is named, and its rows stay empty. Rows without a bar inform.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import resource
 import statistics
 import subprocess
@@ -18,8 +19,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from outrider.kernels.rows import Rows
@@ -27,18 +30,25 @@ if TYPE_CHECKING:
 PROMPT: Final = 64
 TOKENS: Final = 64
 LLAMA_VERSION: Final = "0.3.36"
-COPY_MB: Final = 256
+READ_MB: Final = 256
+HUGE_PAGE: Final = 2 << 20
+
+#: A plain text and how many greedy tokens of its continuation a peer must share with this engine.
+#: Activations are rounded differently, so that a near tie may fall the other way later on.
+CHECK_TEXT: Final = "The capital of France is"
+CHECK_TOKENS: Final = 16
+CHECK_EQUAL: Final = 8
 
 
 @dataclass
 class Line:
-    """One line of the table: a figure, its bar and goal, and what the figure was made of."""
+    """One line of the table: a figure, its bar and goal if any, and what the figure was made of."""
 
     what: str
     value: float | None
     unit: str
-    bar: float
-    goal: float
+    bar: float | None
+    goal: float | None
     higher_is_better: bool
     detail: str
 
@@ -63,10 +73,8 @@ def tokens(count: int, salt: int = 0) -> list[int]:
 
 def serve_llama(path: str, threads: int) -> None:
     """Answer timing commands about llama.cpp, line by line; runs under --llama-python."""
-    import llama_cpp
+    import llama_cpp  # type: ignore[import-not-found,unused-ignore]
 
-    if llama_cpp.__version__ != LLAMA_VERSION:
-        print(json.dumps({"note": f"version {llama_cpp.__version__}"}), file=sys.stderr)
     model = llama_cpp.Llama(
         path, n_ctx=2048, n_threads=threads, n_threads_batch=threads, n_batch=1024, verbose=False
     )
@@ -88,18 +96,37 @@ def serve_llama(path: str, threads: int) -> None:
         model.eval(tokens(1024))
         return time.perf_counter() - start
 
-    answer({"decode": decode, "prefill": prefill})
+    answer({"decode": decode, "prefill": prefill, "version": lambda: llama_cpp.__version__})
 
 
 def serve_transformers(path: str, threads: int, dtype: str) -> None:
     """Answer timing commands about transformers with dequantised weights."""
     import torch
-    from transformers import AutoModelForCausalLM, DynamicCache
+    from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+
+    from outrider.loaders.checkpoint import tensor_shapes
+    from outrider.loaders.gguf import GgufCheckpoint
 
     torch.set_num_threads(threads)
-    model = AutoModelForCausalLM.from_pretrained(
-        str(Path(path).parent), gguf_file=Path(path).name, dtype=getattr(torch, dtype)
-    ).eval()
+    # Its own loader of GGUF files wants one more package, so the weights are read by ours.
+    config = AutoConfig.from_pretrained(str(Path(path).parent), gguf_file=Path(path).name)
+    model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype)).eval()
+    checkpoint = GgufCheckpoint(Path(path))
+    shapes = tensor_shapes(checkpoint.config)
+    weights = {name: checkpoint.tensor(name, shape).float() for name, shape in shapes.items()}
+    odd = model.load_state_dict(weights, strict=False)
+    assert not odd.unexpected_keys
+    assert set(odd.missing_keys) <= {"lm_head.weight"}
+    assert not odd.missing_keys or model.lm_head.weight is model.model.embed_tokens.weight
+
+    @torch.inference_mode()
+    def greedy() -> list[int]:
+        cache, found = DynamicCache(), []
+        ids = torch.tensor([checkpoint.tokenizer().encode(CHECK_TEXT, add_special=True)])
+        for _ in range(CHECK_TOKENS):
+            ids = model(ids, past_key_values=cache, logits_to_keep=1).logits[:, -1:].argmax(-1)
+            found.append(int(ids))
+        return found
 
     @torch.inference_mode()
     def decode() -> float:
@@ -112,10 +139,50 @@ def serve_transformers(path: str, threads: int, dtype: str) -> None:
             times.append(time.perf_counter() - start)
         return statistics.median(times[1:])
 
-    answer({"decode": decode})
+    answer({"decode": decode, "greedy": greedy})
 
 
-def answer(commands: dict[str, Callable[[], float]]) -> None:
+def serve_memory(threads: int) -> None:
+    """Answer how many seconds the fastest way to read a large buffer takes.
+
+    Each way reads all bytes of one buffer in huge pages, larger than the caches, with all threads.
+    They run in turn, so that one which meets a slow moment of the machine does not count.
+    """
+    import mmap
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(threads)
+    size = READ_MB << 20
+    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(memory, dtype=np.uint8)
+    start = -whole.ctypes.data % HUGE_PAGE
+    words = whole[start : start + size].view(np.int64)
+    words[:] = 1
+    parts = np.array_split(words, threads)
+    tensor = torch.from_numpy(words)
+    pool = ThreadPoolExecutor(threads)
+    ways: tuple[Callable[[], object], ...] = (
+        lambda: list(pool.map(np.max, parts)),
+        lambda: list(pool.map(np.bitwise_or.reduce, parts)),
+        lambda: list(pool.map(lambda part: np.dot(part, part), floats)),
+        tensor.amax,
+        lambda: tensor.view(torch.float32).sum(),
+        lambda: tensor.view(torch.int8).amax(),
+    )
+    floats = [part.view(np.float32) for part in parts]
+
+    def read() -> float:
+        return min(median_seconds(way, 3, 1) for way in ways)
+
+    answer({"read": read})
+
+
+def answer(commands: dict[str, Callable[[], object]]) -> None:
     """Say that the model is ready, then time what standard input asks for."""
     print("ready", flush=True)
     for line in sys.stdin:
@@ -143,8 +210,8 @@ class Peer:
         last = errors.strip().splitlines()[-1:] or [f"exit status {self.process.returncode}"]
         return last[0]
 
-    def ask(self, what: str) -> float | None:
-        """Seconds, or None without the peer."""
+    def ask(self, what: str) -> Any:  # noqa: ANN401 - any JSON value
+        """What the peer answers, seconds for a timing command; None without the peer."""
         if self.missing:
             return None
         assert self.process.stdin is not None
@@ -156,7 +223,7 @@ class Peer:
         if not line:
             self.missing = self._fault()
             return None
-        return float(json.loads(line))
+        return json.loads(line)
 
     def close(self) -> None:
         """End the process."""
@@ -215,6 +282,17 @@ class Ours:
         timings = self.llm.generate([tokens(PROMPT)], params)[0].metrics.timings
         return timings.decode_s / TOKENS
 
+    def greedy(self) -> list[int]:
+        """Tokens that continue the text of the check."""
+        from outrider import SamplingParams
+
+        params = SamplingParams(max_tokens=CHECK_TOKENS, temperature=0.0, ignore_eos=True)
+        return list(self.llm.generate([CHECK_TEXT], params)[0].outputs[0].token_ids)
+
+    def single(self) -> float:
+        """Seconds of a 1-row pass at a short context."""
+        return median_seconds(lambda: self.step(PROMPT, tokens(1)), 15)
+
     def prefill(self) -> float:
         """Seconds of a 1,024-token prompt's pass, with its first token."""
         start = time.perf_counter()
@@ -250,19 +328,15 @@ def measure_fresh(threads: int, runs: int) -> dict[str, float]:
     return {key: statistics.median(r[key] for r in results) for key in results[0]}
 
 
-def memory_bandwidth(threads: int) -> float:
-    """Bytes a second that all threads together read from a buffer larger than the weights."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    import numpy as np
-
-    parts = np.array_split(np.ones(COPY_MB << 17, dtype=np.int64), threads)
-    with ThreadPoolExecutor(threads) as pool:
-
-        def read() -> None:
-            list(pool.map(np.max, parts))
-
-        return (COPY_MB << 20) / median_seconds(read, 9)
+@contextmanager
+def busy_neighbour() -> Iterator[None]:
+    """A process that keeps one core busy."""
+    spinning = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        spinning.kill()
+        spinning.wait()
 
 
 # -- the table ------------------------------------------------------------------------------------
@@ -280,12 +354,14 @@ def per_second(seconds: Sequence[float | None], count: int = 1) -> str:
     return f"{statistics.median(known):.0f}" if known else "-"
 
 
-def peer_lines(ours: Ours, options: argparse.Namespace, path: str) -> list[Line]:
-    """Lines that compare with other engines, turn by turn."""
-    here, llama_s, hf_s = [], [], []
-    ours_fill, llama_fill = [], []
-    llama_args = ("--serve-llama", path, "--threads", str(options.threads))
-    with peer(options.llama_python, *llama_args) as llama:
+def llama_lines(
+    ours: Ours, options: argparse.Namespace, path: str
+) -> tuple[list[Line], str | None]:
+    """Lines that compare with llama.cpp, turn by turn, and its version."""
+    here, llama_s, ours_fill, llama_fill = [], [], [], []
+    args = ("--serve-llama", path, "--threads", str(options.threads))
+    with peer(options.llama_python, *args) as llama:
+        found = llama.ask("version")
         for _ in range(options.turns):
             here.append(ours.decode())
             llama_s.append(llama.ask("decode"))
@@ -293,37 +369,41 @@ def peer_lines(ours: Ours, options: argparse.Namespace, path: str) -> list[Line]
             llama_fill.append(llama.ask("prefill"))
         if llama.missing:
             print(f"llama-cpp-python {LLAMA_VERSION} is missing: {llama.missing}", file=sys.stderr)
-    beside = []
-    for dtype in ("bfloat16", "float32"):
-        hf_args = (
-            "--serve-transformers",
-            path,
-            "--dtype",
-            dtype,
-            "--threads",
-            str(options.threads),
-        )
-        with peer(sys.executable, *hf_args) as hf:
-            times: list[float | None] = []
-            again: list[float | None] = []
-            for _ in range(options.turns):
-                again.append(ours.decode())
-                times.append(hf.ask("decode"))
-            if hf.missing:
-                print(f"transformers ({dtype}) is missing: {hf.missing}", file=sys.stderr)
-        hf_s.append(times)
-        beside.append(ratio(times, again))
-    known = [(r, t) for r, t in zip(beside, hf_s, strict=True) if r is not None]
-    best, best_times = min(known, key=lambda pair: pair[0]) if known else (None, [None])
-    speed = per_second(here)
+    if found not in (None, LLAMA_VERSION):
+        print(f"llama-cpp-python is {found}, the bars are for {LLAMA_VERSION}", file=sys.stderr)
     return [
         Line("decode over llama.cpp", ratio(llama_s, here), "x", 2.0, 3.0, True,
-             f"{speed} against {per_second(llama_s)} tokens/s"),
-        Line("decode over transformers", best, "x", 8.0, 12.0, True,
-             f"{speed} against {per_second(best_times)} tokens/s"),
+             f"{per_second(here)} against {per_second(llama_s)} tokens/s"),
         Line("prefill of 1,024 over llama.cpp", ratio(llama_fill, ours_fill), "x", 3.0, 6.0, True,
              f"{per_second(ours_fill, 1024)} against {per_second(llama_fill, 1024)} tokens/s"),
-    ]  # fmt: skip
+    ], found  # fmt: skip
+
+
+def transformers_line(ours: Ours, options: argparse.Namespace, path: str) -> Line:
+    """The comparison with transformers in whichever of two formats is faster."""
+    results: list[tuple[float, str]] = []
+    mine = ours.greedy()
+    for dtype in ("bfloat16", "float32"):
+        args = ("--serve-transformers", path, "--dtype", dtype, "--threads", str(options.threads))
+        here: list[float | None] = []
+        theirs: list[float | None] = []
+        with peer(sys.executable, *args) as hf:
+            greedy = hf.ask("greedy")
+            for _ in range(options.turns):
+                here.append(ours.decode())
+                theirs.append(hf.ask("decode"))
+            if hf.missing:
+                print(f"transformers ({dtype}) is missing: {hf.missing}", file=sys.stderr)
+                continue
+        if greedy[:CHECK_EQUAL] != mine[:CHECK_EQUAL]:
+            print(f"transformers ({dtype}) goes on with {greedy}, not {mine}", file=sys.stderr)
+            continue
+        beside = ratio(theirs, here)
+        assert beside is not None
+        speeds = f"{per_second(here)} against {per_second(theirs)} tokens/s in {dtype}"
+        results.append((beside, speeds))
+    value, detail = min(results) if results else (None, "-")
+    return Line("decode over transformers", value, "x", 8.0, 12.0, True, detail)
 
 
 def pass_lines(ours: Ours, turns: int) -> list[Line]:
@@ -351,16 +431,65 @@ def pass_lines(ours: Ours, turns: int) -> list[Line]:
     ]
 
 
-def limit_line(ours: Ours, threads: int) -> Line:
-    """The pass against the time that its weights take to arrive from memory."""
-    bandwidth = memory_bandwidth(threads)
-    floor = ours.weight_bytes() / bandwidth
-    taken = median_seconds(lambda: ours.step(PROMPT, tokens(1)), 31)
+def limit_line(ours: Ours, options: argparse.Namespace) -> Line:
+    """The pass against the time that its weights take to arrive from memory, turn by turn."""
+    passes: list[float] = []
+    reads: list[float] = []
+    with peer(sys.executable, "--serve-memory", "--threads", str(options.threads)) as memory:
+        for _ in range(options.turns):
+            passes.append(ours.single())
+            reads.append(memory.ask("read") or 0.0)
+    if memory.missing:
+        print(f"the memory's speed is missing: {memory.missing}", file=sys.stderr)
+        return Line("1-row pass over its memory time", None, "x", 2.0, 1.2, False, "-")
+    share = ours.weight_bytes() / (READ_MB << 20)
+    floors = [seconds * share for seconds in reads]
+    bandwidth = (READ_MB << 20) / statistics.median(reads) / 1e9
     detail = (
-        f"{taken * 1e3:.2f} ms; {ours.weight_bytes() / 1e6:.0f} MB at {bandwidth / 1e9:.0f} GB/s "
-        f"take {floor * 1e3:.2f} ms"
+        f"{statistics.median(passes) * 1e3:.2f} ms; {ours.weight_bytes() / 1e6:.0f} MB at "
+        f"{bandwidth:.0f} GB/s take {statistics.median(floors) * 1e3:.2f} ms; fastest of 6 numpy "
+        f"and torch reads of {READ_MB} MB in huge pages, {options.threads} threads"
     )
-    return Line("1-row pass over its memory time", taken / floor, "x", 2.0, 1.2, False, detail)
+    return Line("1-row pass over its memory time", ratio(passes, floors), "x", 2.0, 1.2, False,
+                detail)  # fmt: skip
+
+
+def path_lines(ours: Ours, options: argparse.Namespace) -> list[Line]:
+    """The other code paths that this machine has, against the one in use."""
+    from outrider.kernels import _native
+    from outrider.kernels.rows import PAGE_TOKENS
+
+    lines = []
+    for path in _native.paths():
+        if ours.llm.kernels_name.endswith(path):
+            continue
+        other, theirs, here = Ours(options.threads, path), [], []
+        for _ in range(options.turns):
+            here.append(ours.single())
+            theirs.append(other.single())
+        detail = (
+            f"{statistics.median(theirs) * 1e3:.2f} against {statistics.median(here) * 1e3:.2f} ms;"
+            f" a pass reads {other.weight_bytes() / 1e6:.0f} MB of weights and"
+            f" {other.store.page_nbytes / PAGE_TOKENS / 1e3:.0f} kB a cached token"
+        )
+        lines.append(
+            Line(f"1-row pass on {path}", ratio(theirs, here), "x", None, None, False, detail)
+        )
+    return lines
+
+
+def neighbour_line(ours: Ours, turns: int) -> Line:
+    """Decoding while another process keeps a core busy, against decoding alone."""
+    alone, beside = [], []
+    for _ in range(turns):
+        ours.decode()  # the number of threads follows the neighbours with a delay
+        alone.append(ours.decode())
+        with busy_neighbour():
+            ours.decode()
+            beside.append(ours.decode())
+    detail = f"{per_second(beside)} against {per_second(alone)} tokens/s"
+    what = "decode beside one busy process"
+    return Line(what, ratio(beside, alone), "x", None, None, False, detail)
 
 
 def fresh_lines(threads: int, runs: int) -> list[Line]:
@@ -378,6 +507,8 @@ def verdict(line: Line) -> str:
     """Where a line stands."""
     if line.value is None:
         return "not measured"
+    if line.bar is None or line.goal is None:
+        return "-"
     sign = 1 if line.higher_is_better else -1
     if sign * line.value >= sign * line.goal:
         return "goal"
@@ -389,10 +520,27 @@ def show(lines: list[Line]) -> None:
     print(f"{'what':34} {'value':>9} {'bar':>7} {'goal':>7}  {'':12}  made of")
     for line in lines:
         value = "-" if line.value is None else f"{line.value:.2f} {line.unit}"
-        print(
-            f"{line.what:34} {value:>9} {line.bar:>7g} {line.goal:>7g}  {verdict(line):12}  "
-            f"{line.detail}"
-        )
+        bar, goal = ("-" if x is None else f"{x:g}" for x in (line.bar, line.goal))
+        print(f"{line.what:34} {value:>9} {bar:>7} {goal:>7}  {verdict(line):12}  {line.detail}")
+
+
+def installed(package: str) -> str | None:
+    """Version of a package of this interpreter."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def machine() -> dict[str, object]:
+    """The processor's name and how many of its cores this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"cpu": names[0] if names else name, "cores": len(os.sched_getaffinity(0))}
 
 
 def parse() -> argparse.Namespace:
@@ -407,38 +555,65 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--serve-llama", help=argparse.SUPPRESS)
     parser.add_argument("--serve-transformers", help=argparse.SUPPRESS)
+    parser.add_argument("--serve-memory", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--dtype", help=argparse.SUPPRESS)
     parser.add_argument("--fresh", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
+def serve(options: argparse.Namespace) -> bool:
+    """Be a process that another run of this script started, if so asked."""
+    if options.serve_llama:
+        serve_llama(options.serve_llama, options.threads)
+    elif options.serve_transformers:
+        serve_transformers(options.serve_transformers, options.threads, options.dtype)
+    elif options.serve_memory:
+        serve_memory(options.threads)
+    elif options.fresh:
+        print(json.dumps(fresh_process(options.threads)))
+    else:
+        return False
+    return True
+
+
 def main() -> None:
     """Measure, print and write."""
     options = parse()
-    if options.serve_llama:
-        return serve_llama(options.serve_llama, options.threads)
-    if options.serve_transformers:
-        return serve_transformers(options.serve_transformers, options.threads, options.dtype)
-    if options.fresh:
-        return print(json.dumps(fresh_process(options.threads)))
+    if serve(options):
+        return
     from outrider.loaders.smollm2 import smollm2_path
 
-    lines = fresh_lines(options.threads, 3)
+    fresh = fresh_lines(options.threads, 3)
     ours = Ours(options.threads, options.kernels)
     busy = os.getloadavg()[0]
     print(f"{ours.llm.kernels_name}, {options.threads} threads, load {busy:.2f} at start\n")
+    path = str(smollm2_path())
+    llama, llama_version = llama_lines(ours, options, path)
     lines = [
-        *peer_lines(ours, options, str(smollm2_path())),
+        *llama,
+        transformers_line(ours, options, path),
         *pass_lines(ours, options.turns),
-        *lines,
-        limit_line(ours, options.threads),
+        *fresh,
+        limit_line(ours, options),
+        *path_lines(ours, options),
+        neighbour_line(ours, options.turns),
     ]
     show(lines)
     if options.json:
-        rows = [asdict(line) | {"verdict": verdict(line)} for line in lines]
-        report = {"kernels": ours.llm.kernels_name, "threads": options.threads, "lines": rows}
+        packages = ("outrider", "torch", "numpy", "transformers")
+        report = {
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "versions": {
+                "python": platform.python_version(),
+                **{package: installed(package) for package in packages},
+                "llama-cpp-python": llama_version,
+            },
+            "kernels": ours.llm.kernels_name,
+            "threads": options.threads,
+            "lines": [asdict(line) | {"verdict": verdict(line)} for line in lines],
+        }
         options.json.write_text(json.dumps(report, indent=2) + "\n")
-    return None
 
 
 if __name__ == "__main__":

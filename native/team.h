@@ -47,7 +47,7 @@ class Team {
  private:
   static constexpr Duration WINDOW = std::chrono::milliseconds(8);
   static constexpr Duration FIRST_HOLD = std::chrono::milliseconds(50);
-  static constexpr Duration LAST_HOLD = std::chrono::milliseconds(1600);
+  static constexpr Duration LAST_HOLD = std::chrono::milliseconds(400);
   static constexpr int SHARE = 3;  // tenths of the time
 
   void forget() { took_ = waited_ = Duration{0}; }

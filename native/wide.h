@@ -1,5 +1,6 @@
-// Strips of up to 8 rows with AMX tiles, two blocks of 32 inputs in one tile product. The integer dots are the same numbers as those of
-// product.h, and the float accumulation is the same sequence, so a row's bits do not tell which ran.
+// Strips of up to 8 rows with AMX tiles, two blocks of 32 inputs in one tile product. The integer dots
+// are the same numbers as those of product.h, and the float accumulation is the same sequence, so a
+// row's bits do not tell which ran.
 #pragma once
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -95,8 +96,8 @@ inline void add_pair(const uint8_t* scales, const BlockScale* x, int pair, int b
   }
 }
 
-// R rows against `blocks` blocks of one tile, continuing the sums in `out`. The next pair's dots are started before the last pair's are added, so
-// that tile latencies hide behind the float work.
+// R rows against `blocks` blocks of one tile, continuing the sums in `out`. The next pair's dots are
+// started before the last pair's are added, so that tile latencies hide behind the float work.
 template <Kind KIND, int R>
 void wide_rows(const uint8_t* w, const uint8_t* scales, const uint8_t* next, const int8_t* x,
                const BlockScale* x_scales, int blocks, Strip out) {
