@@ -40,19 +40,20 @@ bool pairable(const Matrix& m) {
 
 constexpr size_t AHEAD_BYTES = 96 << 10;  // what a thread asks for at a meeting
 
-// The part of a matrix, from tile `first` on, that a thread starts its next phase with.
-void look_ahead(const Matrix& m, int first, int tiles, uint8_t const*& data, size_t& bytes) {
+// Ask for tiles [first, first + tiles) of a matrix, up to `most` bytes.
+void look_ahead(const Matrix& m, int first, int tiles, size_t most, Ahead& ahead, int part) {
   const Part& p = part_of(m, first);
-  data = p.data + static_cast<size_t>(first - p.first_tile) * p.stride;
-  bytes = static_cast<size_t>(tiles) * p.stride;
-  bytes = bytes < AHEAD_BYTES ? bytes : AHEAD_BYTES;
+  const size_t bytes = static_cast<size_t>(tiles) * p.stride;
+  ahead.data[part] = p.data + static_cast<size_t>(first - p.first_tile) * p.stride;
+  ahead.bytes[part] = bytes < most ? bytes : most;
 }
 
+// The part of a matrix that a thread starts its next phase with.
 Ahead ahead_of(const Worker& worker, const Matrix& m) {
   Ahead ahead;
   int low, high;
   worker.first_run(m.tiles, low, high);
-  if (low < high) look_ahead(m, low, high - low, ahead.data[0], ahead.bytes[0]);
+  if (low < high) look_ahead(m, low, high - low, AHEAD_BYTES, ahead, 0);
   return ahead;
 }
 
@@ -62,10 +63,8 @@ Ahead ahead_of_pairs(const Worker& worker, const Matrix& m) {
   int low, high;
   worker.first_run(m.tiles / 4, low, high);
   if (low >= high) return ahead;
-  for (int side = 0; side < 2; side++) {
-    look_ahead(m, side * m.tiles / 2 + 2 * low, 2 * (high - low), ahead.data[side], ahead.bytes[side]);
-    ahead.bytes[side] = ahead.bytes[side] < AHEAD_BYTES / 2 ? ahead.bytes[side] : AHEAD_BYTES / 2;
-  }
+  for (int side = 0; side < 2; side++)
+    look_ahead(m, side * m.tiles / 2 + 2 * low, 2 * (high - low), AHEAD_BYTES / 2, ahead, side);
   return ahead;
 }
 

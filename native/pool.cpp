@@ -135,7 +135,11 @@ void Pool::serve(int id) {
     seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_acquire)) return;
     const int size = static_cast<int>(seen % NEXT_RUN);
-    if (id >= size) continue;
+    if (id >= size) {
+      // Only a run that needs more than one thread notifies: until then this one stays out of the way.
+      epoch_.wait(seen, std::memory_order_acquire);
+      continue;
+    }
     Worker worker(*this, id, size);
     (*function_)(worker);
     worker.meet();

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from dflash.model import DFlash2DraftModel, DFlashDraftModel
@@ -251,7 +253,8 @@ class TestPlantedFaults:
 
     def test_norm_skipped(self, tmp_path, target):
         def spoil(drafter, taps, at):
-            drafter.backbone._hidden_norm = torch.ones(H)
+            backbone = drafter.backbone
+            backbone._context = replace(backbone._context, norm=torch.ones(H))
             return taps, at
 
         assert self.error(tmp_path, target, spoil) > 1e-2

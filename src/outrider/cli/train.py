@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from json import loads
 from pathlib import Path
@@ -124,15 +123,10 @@ def _measure(
 
 
 def _row(category: str, total: Telemetry) -> dict[str, str | float | list[float]]:
-    rates = _rates(total.accepted_per_position, total.drafted_per_position)
+    rates = total.acceptance_per_position
     return {
         "category": category,
         "acceptance_length": total.acceptance_length,
         "acceptance_per_position": rates,
         "shown": " ".join(f"{rate:.2f}" for rate in rates),
     }
-
-
-def _rates(accepted: Sequence[int], drafted: Sequence[int]) -> list[float]:
-    padded = [*accepted, *[0] * (len(drafted) - len(accepted))]
-    return [kept / tried for kept, tried in zip(padded, drafted, strict=True)]

@@ -63,6 +63,12 @@ class Proposal:
     copied: bool = False
 
 
+def confident(confidences: Sequence[float], threshold: float) -> int:
+    """How many tokens come before the first whose confidence is below ``threshold``."""
+    low = (index for index, sure in enumerate(confidences) if sure < threshold)
+    return next(low, len(confidences))
+
+
 class DraftState(ABC):
     """What a drafter keeps for one session. It belongs to one session alone."""
 

@@ -55,14 +55,9 @@ class BlockBackbone:
         self.kernels = kernels
         self._tensors = tensors
         c = config
-        self._fc = kernels.prepare(
-            [tensors("fc.weight", (c.hidden_size, len(c.taps) * c.hidden_size))]
-        )
-        self._hidden_norm = self._vector("hidden_norm.weight", c.hidden_size)
         self.final_norm = self._vector("norm.weight", c.hidden_size)
         self.mask = self._vector("mask_embedding", c.hidden_size) if c.learned_mask else None
-        self._context = self._context_product()
-        self._context_weights = ContextWeights(self._fc, self._hidden_norm, self._context)
+        self._context = self._context_weights()
         self.stack = Stack(
             tuple(self._layer_weights(index) for index in range(c.num_layers)),
             c.num_heads,
@@ -76,8 +71,8 @@ class BlockBackbone:
 
     def context_features(self, taps: Tensor) -> Tensor:
         """``RMSNorm(fc(taps))``: float32 [n, len(taps) H] to [n, H], row by row."""
-        projected = self.kernels.linear(taps, self._fc)
-        return self.kernels.rms_norm(projected, self._hidden_norm, self.config.rms_eps)
+        projected = self.kernels.linear(taps, self._context.fc)
+        return self.kernels.rms_norm(projected, self._context.norm, self.config.rms_eps)
 
     def forward_oracle(self, taps: Tensor, block: Tensor, positions: Tensor) -> Tensor:
         """Run a block over its whole context, with dense attention and no cache.
@@ -143,12 +138,12 @@ class BlockBackbone:
             rows: their staged cache rows.
             store: the draft pages.
         """
-        flat = self.kernels.linear(features, self._context)
+        flat = self.kernels.linear(features, self._context.keys_values)
         self.kernels.write_context(self.stack, flat, rows, store)
 
     def observe(self, taps: Tensor, rows: Rows, store: PageStore) -> None:
         """``ingest`` of ``context_features`` in one operator; taps float32 [n, len(taps) H]."""
-        self.kernels.ingest(self._context_weights, self.stack, taps, rows, store)
+        self.kernels.ingest(self._context, self.stack, taps, rows, store)
 
     def forward_round(self, block: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run many sessions' blocks over their cached context; nothing is written.
@@ -222,6 +217,12 @@ class BlockBackbone:
             return None
         parts = zip(names, sizes, strict=True)
         return torch.cat([self._vector(f"{name}.bias", size) for name, size in parts])
+
+    def _context_weights(self) -> ContextWeights:
+        c = self.config
+        fc = self._tensors("fc.weight", (c.hidden_size, len(c.taps) * c.hidden_size))
+        norm = self._vector("hidden_norm.weight", c.hidden_size)
+        return ContextWeights(self.kernels.prepare([fc]), norm, self._context_product())
 
     def _context_product(self) -> Linear:
         """Keys and values of layer 0, then of layer 1, and so on, as one matrix."""

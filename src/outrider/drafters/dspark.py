@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from outrider.drafters.base import DrafterFault, Proposal
+from outrider.drafters.base import DrafterFault, Proposal, confident
 from outrider.drafters.block import BlockBackbone
 from outrider.drafters.context import Ask, joined
 from outrider.drafters.dflash import NOT_FINITE, DFlashDrafter, stack_spreads
@@ -125,9 +125,7 @@ class DSparkDrafter(DFlashDrafter):
             return DrafterFault(NOT_FINITE)
         if self.confidence is None:
             return Proposal(tokens)
-        threshold = self.config.confidence_threshold
-        low = (index for index, sure in enumerate(confidences) if sure < threshold)
-        keep = next(low, len(tokens))
+        keep = confident(confidences, self.config.confidence_threshold)
         return Proposal(tokens[:keep], None, confidences[:keep])
 
     def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:

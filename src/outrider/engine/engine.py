@@ -38,8 +38,6 @@ class Engine:
     state at any time; a finished request is kept until ``take`` or ``abort`` removes it.
     """
 
-    _seconds = RoundSeconds()
-
     def __init__(self, target: Target, drafter: Drafter | None, config: EngineConfig) -> None:
         """Allocate pages and bind the parts of a round.
 
@@ -64,6 +62,7 @@ class Engine:
         self._gumbel = _gumbel_of(target)
         self._families: dict[str, Family] = {}
         self._count = 0
+        self._seconds = RoundSeconds()
 
     @property
     def drafter_name(self) -> str:

@@ -17,6 +17,7 @@ from outrider.drafters.base import (
     DraftSampling,
     DraftState,
     Proposal,
+    confident,
 )
 from outrider.session.session import SpecSession
 from outrider.session.share import Share, Work
@@ -120,8 +121,9 @@ class Drafting:
         Both rules look at a token's confidence given the tokens before it, never at the target's
         verdict, so even rejection sampling stays lossless.
         """
-        low = (i for i, c in enumerate(proposal.confidences) if c < self._threshold)
-        keep = next(low, len(proposal.tokens))
+        keep = len(proposal.tokens)
+        if proposal.confidences:
+            keep = confident(proposal.confidences, self._threshold)
         pace = share.work.session.pace
         if pace is not None and self.worth is not None and keep:
             keep = pace.keep(_first(proposal, keep), self.worth)
