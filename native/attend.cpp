@@ -88,8 +88,8 @@ void Engine::load_task(Lane& lane, const Attention& a, const Task& task, Queries
     for (int h = 0; h < task.heads; h++)
       q[r * task.heads + h] = a.q + (first + r) * a.q_ld + (task.head + h) * layout.head_dim;
   queries.high = lane.queries.as<int8_t>(0);
-  queries.low = queries.high + 4 * layout.quads * task.rows * task.heads;
-  path_.load_queries(layout, q, task.rows * task.heads, queries);
+  queries.low = queries.high + 4 * layout.quads * task.queries();
+  path_.load_queries(layout, q, task.queries(), queries);
 }
 
 SpanKeys Engine::span_keys(const Attention& a, const Task& task, int span) const {
@@ -133,9 +133,34 @@ void Engine::span_bounds(const Attention& a, const Task& task, int span, int* lo
   }
 }
 
-// Spans [low, high) of a task: merged into `parts` and `values`, or each into its own place there.
-void Engine::attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high,
-                         Partial* parts, float* values, bool merged) {
+// Pages of a unit, of whichever task it is.
+SpanKeys Engine::unit_keys(const Attention& a, int unit) const {
+  size_t t = 0;
+  while (unit >= a.plan->tasks[t].unit + a.plan->tasks[t].count()) t++;
+  return span_keys(a, a.plan->tasks[t], unit - a.plan->tasks[t].unit);
+}
+
+// What a thread reads first: pages that lie side by side are one piece.
+Ahead Engine::ahead_of_keys(const Worker& worker, const Attention& a) const {
+  Ahead ahead;
+  int low, high;
+  worker.share(a.plan->units, low, high);
+  if (low == high) return ahead;
+  const SpanKeys keys = unit_keys(a, low);
+  const size_t bytes = a.store->layout.bytes;
+  int part = 0;
+  for (const uint8_t* page : keys.pages) {
+    if (ahead.data[part] && page != ahead.data[part] + ahead.bytes[part]) part++;
+    if (part == 2) break;
+    if (!ahead.data[part]) ahead.data[part] = page;
+    ahead.bytes[part] += bytes;
+  }
+  return ahead;
+}
+
+// Spans [low, high) of a task. Asks for the pages of units up to `last` one span ahead.
+void Engine::attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high, int last,
+                         const SpanSums& sums) {
   const HeadLayout& layout = a.store->layout;
   Queries queries;
   load_task(lane, a, task, queries);
@@ -144,30 +169,25 @@ void Engine::attend_task(Lane& lane, const Attention& a, const Task& task, int l
   for (int span = low; span < high; span++) {
     const size_t at = static_cast<size_t>(span - low) * MAX_QUERIES;
     span_bounds(a, task, span, from, upto);
-    Partial* part = merged ? own : parts + at;
-    float* value = merged ? lane.values.as<float>(0) : values + at * layout.width;
+    Partial* part = sums.merged ? own : sums.parts + at;
+    float* value = sums.merged ? lane.values.as<float>(0) : sums.values + at * layout.width;
     SpanKeys keys = span_keys(a, task, span);
-    if (span + 1 < high) {
-      const SpanKeys after = span_keys(a, task, span + 1);
+    if (task.unit + span + 1 < last) {
+      const SpanKeys after = unit_keys(a, task.unit + span + 1);
       for (int i = 0; i < SPAN_PAGES; i++) keys.next[i] = after.pages[i];
     }
     path_.attend(layout, queries, keys, from, upto, part, value);
-    if (!merged) continue;
+    if (!sums.merged) continue;
     for (int i = 0; i < queries.count; i++)
-      path_.merge(layout, parts[i], values + i * layout.width, part[i], value + i * layout.width);
+      path_.merge(layout, sums.parts[i], sums.values + i * layout.width, part[i], value + i * layout.width);
   }
 }
 
-void Engine::finish_task(const Attention& a, const Task& task, const Partial* parts, const float* mixed) {
-  const HeadLayout& layout = a.store->layout;
-  const int first = a.rows->groups[task.group].first_row + task.row;
-  for (int r = 0; r < task.rows; r++) {
-    for (int h = 0; h < task.heads; h++) {
-      const int i = r * task.heads + h;
-      float* out = a.out + (static_cast<size_t>(first + r) * a.heads + task.head + h) * layout.head_dim;
-      path_.finish(layout, parts[i], mixed + i * layout.width, out);
-    }
-  }
+void Engine::finish_query(const Attention& a, const Task& task, int query, const Partial& part,
+                          const float* mixed) {
+  const size_t row = a.rows->groups[task.group].first_row + task.row + query / task.heads;
+  const int head = task.head + query % task.heads;
+  path_.finish(a.store->layout, part, mixed, a.out + (row * a.heads + head) * a.store->layout.head_dim);
 }
 
 namespace {
@@ -192,36 +212,40 @@ void Engine::attention(Worker& worker, const Attention& a, const Ahead& ahead) {
     while (worker.take(count, 1, low, high)) {
       const Task& task = tasks[count - 1 - low];
       forget(merged, mixed, values);
-      attend_task(lane, a, task, 0, task.spans + task.block_spans, merged, mixed, true);
-      finish_task(a, task, merged, mixed);
+      attend_task(lane, a, task, 0, task.count(), task.unit + task.count(), {merged, mixed, true});
+      for (int i = 0; i < task.queries(); i++)
+        finish_query(a, task, i, merged[i], mixed + i * a.store->layout.width);
     }
     worker.meet(ahead);
     return;
   }
   Partial* partials = partials_.as<Partial>(0);
   float* all = values_.as<float>(0);
+  int first, last;
+  worker.share(a.plan->units, first, last);
   while (worker.take_run(a.plan->units, low, high)) {
+    // The units after a run of this thread's own are its next run.
+    const int asked = low >= first && high <= last ? last : high;
     for (int t = 0; low < high; t++) {
       const Task& task = tasks[t];
-      const int end = task.unit + task.spans + task.block_spans;
+      const int end = task.unit + task.count();
       if (low >= end) continue;
       const int upto = high < end ? high : end;
-      attend_task(lane, a, task, low - task.unit, upto - task.unit,
-                  partials + static_cast<size_t>(low) * MAX_QUERIES, all + low * values, false);
+      const SpanSums sums{partials + static_cast<size_t>(low) * MAX_QUERIES, all + low * values, false};
+      attend_task(lane, a, task, low - task.unit, upto - task.unit, asked, sums);
       low = upto;
     }
   }
   worker.meet();
-  while (worker.take(count, 1, low, high)) {
-    const Task& task = tasks[low];
-    forget(merged, mixed, values);
-    for (int span = 0; span < task.spans + task.block_spans; span++) {
-      const size_t at = task.unit + span;
-      for (int i = 0; i < task.rows * task.heads; i++)
-        path_.merge(a.store->layout, merged[i], mixed + i * a.store->layout.width,
-                    partials[at * MAX_QUERIES + i], all + at * values + i * a.store->layout.width);
-    }
-    finish_task(a, task, merged, mixed);
+  while (worker.take(count * MAX_QUERIES, 1, low, high)) {
+    const Task& task = tasks[low / MAX_QUERIES];
+    const int query = low % MAX_QUERIES;
+    if (query >= task.queries()) continue;
+    forget(merged, mixed, a.store->layout.width);
+    for (size_t at = task.unit; at < static_cast<size_t>(task.unit + task.count()); at++)
+      path_.merge(a.store->layout, merged[0], mixed, partials[at * MAX_QUERIES + query],
+                  all + at * values + query * a.store->layout.width);
+    finish_query(a, task, query, merged[0], mixed);
   }
   worker.meet(ahead);
 }

@@ -74,153 +74,195 @@ inline void put_scores(I high, I low, F key_scales, const Queries& q, int i, flo
   store(scores, mul(mul(dot, key_scales), splat(q.scale[i])));
 }
 
-// Loops over queries and chunks must be unrolled: running sums that a loop indexes live in memory.
+// Scores of Q queries against a page. Loops over queries and tiles must be unrolled: running sums
+// that a loop indexes live in memory. The next page is asked for line by line, as this one is read:
+// asked for at once, much of it would come no earlier than when it is needed.
 template <int Q>
-void score_tile(const HeadLayout& h, const Queries& q, int from, const uint8_t* keys,
-                const float* key_scales, SpanScratch& s, int at) {
-  I high[Q], low[Q];
+void score_page(const HeadLayout& h, const Queries& q, int from, const uint8_t* page,
+                const uint8_t* next, SpanScratch& s, int at) {
+  constexpr int T = PAGE_TOKENS / 16;
+  const float* key_scales = reinterpret_cast<const float*>(page + h.key_scales);
+  I high[T][Q], low[T][Q];
+#pragma GCC unroll 2
+  for (int t = 0; t < T; t++) {
 #pragma GCC unroll 6
-  for (int i = 0; i < Q; i++) {
-    high[i] = splat(0);
-    low[i] = splat(BIASED ? q.sum[from + i] : 0);
+    for (int i = 0; i < Q; i++) {
+      high[t][i] = splat(0);
+      low[t][i] = splat(BIASED ? q.sum[from + i] : 0);
+    }
   }
   const int32_t* a = reinterpret_cast<const int32_t*>(q.high) + from * h.quads;
   const int32_t* b = reinterpret_cast<const int32_t*>(q.low) + from * h.quads;
   int c = 0;
   do {
-    const W k = load_bytes(keys + 64 * c);
+    W k[T];
+#pragma GCC unroll 2
+    for (int t = 0; t < T; t++) {
+      k[t] = load_bytes(page + (t * h.quads + c) * 64);
+      if (next) ask_for(next + (t * h.quads + c) * 64, 64);
+    }
 #pragma GCC unroll 6
     for (int i = 0; i < Q; i++) {
-      high[i] = dot8(high[i], k, a[i * h.quads + c]);
-      low[i] = dot8(low[i], k, b[i * h.quads + c]);
+      const I top = splat(a[i * h.quads + c]), rest = splat(b[i * h.quads + c]);
+#pragma GCC unroll 2
+      for (int t = 0; t < T; t++) {
+        high[t][i] = dot8(high[t][i], k[t], top);
+        low[t][i] = dot8(low[t][i], k[t], rest);
+      }
     }
   } while (++c < h.quads);
+#pragma GCC unroll 2
+  for (int t = 0; t < T; t++) {
 #pragma GCC unroll 6
-  for (int i = 0; i < Q; i++) put_scores(high[i], low[i], load(key_scales), q, from + i, s.scores[from + i] + at);
+    for (int i = 0; i < Q; i++)
+      put_scores(high[t][i], low[t][i], load(key_scales + 16 * t), q, from + i, s.scores[from + i] + at + 16 * t);
+  }
 }
 
-// Turn the scores of one query over tiles [t0, t1) into 16-bit weights; keys outside
-// low .. high - 1 get weight 0.
-inline Partial weigh(SpanScratch& scratch, int i, int count, int t0, int t1, int low, int high,
-                     const SpanKeys& keys, size_t value_scales) {
-  float* s = scratch.scores[i];
+// Turn the scores of one query over N pages from page p0 on into 16-bit weights; keys outside
+// low .. high - 1 get weight 0. ALL: no key lies outside, which saves asking.
+template <int N, bool ALL>
+Partial weigh_pages(SpanScratch& scratch, int i, int count, int p0, int low, int high,
+                    const SpanKeys& keys, size_t value_scales) {
+  constexpr int T = N * PAGE_TOKENS / 16;
+  const int first = p0 * PAGE_TOKENS;
+  const float* s = scratch.scores[i] + first;
   const F hidden = splat(-__builtin_inff()), none = splat(0.0f);
+  F w[T];
   F top = hidden;
-  for (int t = t0; t < t1; t++)
-    top = larger(pick(between(low - 16 * t, high - 16 * t), load(s + 16 * t), hidden), top);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; t++) {
+    const int at = first + 16 * t;
+    w[t] = load(s + 16 * t);
+    if constexpr (!ALL) w[t] = pick(between(low - at, high - at), w[t], hidden);
+    top = larger(w[t], top);
+  }
   const float peak = max_lanes(top);
   F total = none;
   I most = splat(0);
-  for (int t = t0; t < t1; t++) {
-    const M seen = between(low - 16 * t, high - 16 * t);
-    const F w = pick(seen, exp16(sub(load(s + 16 * t), splat(peak))), none);
-    total = add(total, w);
-    const uint8_t* page = keys.pages[t / 2] + value_scales;
-    const F scaled = mul(w, load(reinterpret_cast<const float*>(page) + t % 2 * 16));
-    const F kept = pick(seen, scaled, none);
-    most = larger(most, bits(kept));  // none is negative, so integer order is float order
-    store(s + 16 * t, kept);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; t++) {
+    const int at = first + 16 * t;
+    const float* scales = reinterpret_cast<const float*>(keys.pages[p0 + t / 2] + value_scales) + t % 2 * 16;
+    w[t] = exp_negative(sub(w[t], splat(peak)));
+    if constexpr (ALL) {
+      total = add(total, w[t]);
+      w[t] = mul(w[t], load(scales));
+    } else {
+      const M seen = between(low - at, high - at);
+      total = add(total, pick(seen, w[t], none));
+      w[t] = pick(seen, mul(w[t], load(scales)), none);
+    }
+    most = larger(most, bits(w[t]));  // none is negative, so integer order is float order
   }
   const Scale scale = scale_for(max_lanes(most), 65535.0f);
-  for (int t = t0; t < t1; t++) {
-    const I w = to_int(mul(load(s + 16 * t), splat(scale.inverse)));
-    split_bytes(w, scratch.bytes[i] + 16 * t, scratch.bytes[count + i] + 16 * t);
+#pragma GCC unroll 8
+  for (int t = 0; t < T; t++) {
+    const int at = first + 16 * t;
+    split_bytes(to_int(mul(w[t], splat(scale.inverse))), scratch.bytes[i] + at, scratch.bytes[count + i] + at);
   }
   scratch.scale[i] = scale.d;
   return {peak, sum_lanes(total)};
+}
+
+template <int N>
+Partial weigh_some(SpanScratch& scratch, int i, int count, int p0, int low, int high,
+                   const SpanKeys& keys, size_t value_scales) {
+  if (low <= p0 * PAGE_TOKENS && high >= (p0 + N) * PAGE_TOKENS)
+    return weigh_pages<N, true>(scratch, i, count, p0, low, high, keys, value_scales);
+  return weigh_pages<N, false>(scratch, i, count, p0, low, high, keys, value_scales);
+}
+
+// As weigh_pages, over pages [p0, p1). The number of pages does not change bits: hidden keys add 0.
+inline Partial weigh(SpanScratch& scratch, int i, int count, int p0, int p1, int low, int high,
+                     const SpanKeys& keys, size_t value_scales) {
+  static_assert(SPAN_PAGES == 4);
+  switch (p1 - p0) {
+    case 0: scratch.scale[i] = 0.0f; return {-__builtin_inff(), 0.0f};
+    case 1: return weigh_some<1>(scratch, i, count, p0, low, high, keys, value_scales);
+    case 2: return weigh_some<2>(scratch, i, count, p0, low, high, keys, value_scales);
+    case 3: return weigh_some<3>(scratch, i, count, p0, low, high, keys, value_scales);
+    default: return weigh_some<4>(scratch, i, count, p0, low, high, keys, value_scales);
+  }
 }
 
 inline void put_mixed(I high, I low, const SpanScratch& s, int i, float* mixed) {
   store(mixed, mul(to_float(add(shift_left8(high), low)), splat(s.scale[i])));
 }
 
-// Weighted values of Q queries in C chunks of 16 dimensions, over tiles [t0, t1) of 16 keys.
-//
-// A tile's sums live in registers and are then added to those in memory: sums that a loop carries are
-// copied at every turn by some compilers.
+// Weighted values of Q queries in C chunks of 16 dimensions, over whole pages [p0, p1).
 template <int Q, int C>
 inline void mix(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int total,
-                int t0, int t1, int dim, float* mixed) {
-  alignas(64) int32_t sums[2][Q][C][TILE];
-  memset(sums, 0, sizeof(sums));
-  for (int t = t0; t < t1; t++) {
-    const uint8_t* v = keys.pages[t / 2] + h.values + (t % 2 * 4 * h.width + dim) * 4;
-    I high[Q][C], low[Q][C];
-#pragma GCC unroll 4
-    for (int k = 0; k < 4; k++) {
-      W value[C];
-#pragma GCC unroll 4
-      for (int c = 0; c < C; c++) value[c] = load_bytes(v + k * h.width * 4 + 64 * c);
+                int p0, int p1, int dim, float* mixed) {
+  const bool asks = from == 0;
+  I high[Q][C], low[Q][C];
 #pragma GCC unroll 6
-      for (int i = 0; i < Q; i++) {
-        int32_t a, b;
-        __builtin_memcpy(&a, s.bytes[from + i] + 16 * t + 4 * k, 4);
-        __builtin_memcpy(&b, s.bytes[total + from + i] + 16 * t + 4 * k, 4);
+  for (int i = 0; i < Q; i++) {
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) {
-          high[i][c] = dot_signed(k ? high[i][c] : splat(0), a, value[c]);
-          low[i][c] = dot_signed(k ? low[i][c] : splat(0), b, value[c]);
-        }
-      }
-    }
+    for (int c = 0; c < C; c++) high[i][c] = low[i][c] = splat(0);
+  }
+  for (int quad = 8 * p0; quad < 8 * p1; quad++) {
+    const uint8_t* v = keys.pages[quad / 8] + h.values + (quad % 8 * h.width + dim) * 4;
+    W value[C];
+#pragma GCC unroll 4
+    for (int c = 0; c < C; c++) value[c] = load_bytes(v + 64 * c);
+    if (asks && keys.next[quad / 8])
+      ask_for(keys.next[quad / 8] + h.values + (quad % 8 * h.width + dim) * 4, 64 * C);
 #pragma GCC unroll 6
     for (int i = 0; i < Q; i++) {
+      int32_t a, b;
+      __builtin_memcpy(&a, s.bytes[from + i] + 4 * quad, 4);
+      __builtin_memcpy(&b, s.bytes[total + from + i] + 4 * quad, 4);
+      const I top = splat(a), rest = splat(b);
 #pragma GCC unroll 4
       for (int c = 0; c < C; c++) {
-        store_int(sums[0][i][c], add(load_int(sums[0][i][c]), high[i][c]));
-        store_int(sums[1][i][c], add(load_int(sums[1][i][c]), low[i][c]));
+        high[i][c] = dot_signed(high[i][c], top, value[c]);
+        low[i][c] = dot_signed(low[i][c], rest, value[c]);
       }
     }
   }
-  for (int i = 0; i < Q; i++)
+#pragma GCC unroll 6
+  for (int i = 0; i < Q; i++) {
+#pragma GCC unroll 4
     for (int c = 0; c < C; c++)
-      put_mixed(load_int(sums[0][i][c]), load_int(sums[1][i][c]), s, from + i,
-                mixed + (from + i) * h.width + dim + 16 * c);
+      put_mixed(high[i][c], low[i][c], s, from + i, mixed + (from + i) * h.width + dim + 16 * c);
+  }
 }
 
 template <int Q>
 void mix_rows(const HeadLayout& h, const SpanKeys& keys, const SpanScratch& s, int from, int total,
-              int t0, int t1, float* mixed) {
+              int p0, int p1, float* mixed) {
   constexpr int C = Q <= 3 ? 4 : 2;
   int dim = 0;
-  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, total, t0, t1, dim, mixed);
-  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, total, t0, t1, dim, mixed);
+  for (; dim + 16 * C <= h.width; dim += 16 * C) mix<Q, C>(h, keys, s, from, total, p0, p1, dim, mixed);
+  for (; dim < h.width; dim += 16) mix<Q, 1>(h, keys, s, from, total, p0, p1, dim, mixed);
 }
 
-using ScoreFn = void (*)(const HeadLayout&, const Queries&, int, const uint8_t*, const float*,
+using ScoreFn = void (*)(const HeadLayout&, const Queries&, int, const uint8_t*, const uint8_t*,
                          SpanScratch&, int);
 using MixFn = void (*)(const HeadLayout&, const SpanKeys&, const SpanScratch&, int, int, int, int, float*);
-constexpr ScoreFn SCORES[STRIP_QUERIES] = {score_tile<1>, score_tile<2>, score_tile<3>,
-                                           score_tile<4>, score_tile<5>, score_tile<6>};
+constexpr ScoreFn SCORES[STRIP_QUERIES] = {score_page<1>, score_page<2>, score_page<3>,
+                                           score_page<4>, score_page<5>, score_page<6>};
 constexpr MixFn MIXES[STRIP_QUERIES] = {mix_rows<1>, mix_rows<2>, mix_rows<3>,
                                         mix_rows<4>, mix_rows<5>, mix_rows<6>};
 
-// Ask for half a page of the next span: called once for every tile of 16 keys.
-inline void prefetch_tile(const HeadLayout& h, const SpanKeys& keys, int t) {
-  const uint8_t* page = keys.next[t / 2];
-  if (!page) return;
-  const int half = static_cast<int>(h.bytes / 2 + 63) / 64 * 64;
-  for (int i = 0; i < half; i += 64) __builtin_prefetch(page + t % 2 * half + i, 0, 2);
-}
-
-inline void score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
+inline void score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int p0, int p1,
                        SpanScratch& s) {
-  for (int t = t0; t < t1; t++) {
-    const uint8_t* page = keys.pages[t / 2];
-    const float* scales = reinterpret_cast<const float*>(page + h.key_scales) + t % 2 * 16;
-    prefetch_tile(h, keys, t);
+  for (int p = p0; p < p1; p++) {
+    const uint8_t* next = keys.next[p];
+    if (next) ask_for(next + h.key_scales, h.bytes - h.key_scales);
     for (int i = 0; i < q.count; i += STRIP_QUERIES) {
       const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
-      SCORES[count - 1](h, q, i, page + t % 2 * h.quads * 64, scales, s, 16 * t);
+      SCORES[count - 1](h, q, i, keys.pages[p], i == 0 ? next : nullptr, s, PAGE_TOKENS * p);
     }
   }
 }
 
-inline void mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
+inline void mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int p0, int p1,
                      const SpanScratch& s, float* mixed) {
   for (int i = 0; i < q.count; i += STRIP_QUERIES) {
     const int count = q.count - i < STRIP_QUERIES ? q.count - i : STRIP_QUERIES;
-    MIXES[count - 1](h, keys, s, i, q.count, t0, t1, mixed);
+    MIXES[count - 1](h, keys, s, i, q.count, p0, p1, mixed);
   }
 }
 
@@ -239,37 +281,33 @@ void attend(const HeadLayout& h, const Queries& q, const SpanKeys& keys, const i
     upto = high[i] > upto ? high[i] : upto;
   }
   if (from >= upto) from = upto = 0;
-  int t0 = from / 16, t1 = (upto + 15) / 16;
+  const int p0 = from / PAGE_TOKENS, p1 = (upto + PAGE_TOKENS - 1) / PAGE_TOKENS;
 #ifdef OUTRIDER_WIDE_ROWS
   const bool wide = wide_ready();
-  if (wide) {
-    t0 = t0 / 2 * 2;  // whole pages: 32 keys fill a tile of weights
-    t1 = (t1 + 1) / 2 * 2;
-    wide_score_span(h, q, keys, t0, t1, scratch);
-  }
+  if (wide) wide_score_span(h, q, keys, p0, p1, scratch);
 #else
   constexpr bool wide = false;
 #endif
-  if (!wide) score_span(h, q, keys, t0, t1, scratch);
+  if (!wide) score_span(h, q, keys, p0, p1, scratch);
   for (int i = 0; i < q.count; i++)
-    part[i] = weigh(scratch, i, q.count, t0, t1, low[i], high[i], keys, h.value_scales);
+    part[i] = weigh(scratch, i, q.count, p0, p1, low[i], high[i], keys, h.value_scales);
 #ifdef OUTRIDER_WIDE_ROWS
-  if (wide) return wide_mix_span(h, q, keys, t0, t1, scratch, mixed);
+  if (wide) return wide_mix_span(h, q, keys, p0, p1, scratch, mixed);
 #endif
-  mix_span(h, q, keys, t0, t1, scratch, mixed);
+  mix_span(h, q, keys, p0, p1, scratch, mixed);
 }
 
+// One of the two keeps its weights, the other's shrink by the distance of the peaks.
 void merge(const HeadLayout& h, Partial& into, float* mixed, const Partial& part, const float* values) {
   if (part.peak == -__builtin_inff() && part.total == 0.0f) return;  // the row sees nothing here
-  const float peak = part.peak > into.peak ? part.peak : into.peak;
-  const float keep = lane(exp16(splat(into.peak - peak)), 0);
-  const float gain = lane(exp16(splat(part.peak - peak)), 0);
-  into.peak = peak;
-  into.total = into.total * keep + part.total * gain;
-  for (int c = 0; c < h.width; c += 16) {
-    const F old = mul(load(mixed + c), splat(keep));
-    store(mixed + c, fma(load(values + c), splat(gain), old));
-  }
+  const bool rises = part.peak > into.peak;
+  const float distance = rises ? into.peak - part.peak : part.peak - into.peak;
+  const F shrunk = exp_negative(splat(distance)), whole = splat(1.0f);
+  const F keep = rises ? shrunk : whole, gain = rises ? whole : shrunk;
+  into.peak = rises ? part.peak : into.peak;
+  into.total = lane(fma(splat(part.total), gain, mul(splat(into.total), keep)), 0);
+  for (int c = 0; c < h.width; c += 16)
+    store(mixed + c, fma(load(values + c), gain, mul(load(mixed + c), keep)));
 }
 
 void finish(const HeadLayout& h, const Partial& part, const float* mixed, float* out) {

@@ -68,9 +68,9 @@ void Engine::ingest(const Matrix& fc, const float* norm, const Matrix& keys_valu
   reserve_inputs(n, fc.cols > keys_values.cols ? fc.cols : keys_values.cols);
   pool_.run([&](Worker& worker) {
     const Acts in = prepare(worker, fc, taps, fc.cols, n, nullptr, 0.0f);
-    product(worker, fc, in, n, projected, fc.rows, false);
+    product(worker, fc, in, n, {projected, static_cast<size_t>(fc.rows), false});
     const Acts normed = prepare(worker, keys_values, projected, fc.rows, n, norm, stack.eps);
-    product(worker, keys_values, normed, n, flat, keys_values.rows, false);
+    product(worker, keys_values, normed, n, {flat, static_cast<size_t>(keys_values.rows), false});
   });
   write_context(stack, flat, rows, store);
 }

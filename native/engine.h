@@ -90,6 +90,16 @@ struct Task {
   int spans;
   int block_spans;
   int unit;  // spans of the tasks before this one
+
+  int count() const { return spans + block_spans; }
+  int queries() const { return rows * heads; }
+};
+
+// Where the sums of a task's spans go: merged into one place, or one place after another.
+struct SpanSums {
+  Partial* parts;
+  float* values;
+  bool merged;
 };
 
 struct AttentionPlan {
@@ -214,18 +224,21 @@ class Engine {
   void prepare_row(const Matrix& m, const float* x, const float* weight, float eps,
                    const Acts& acts, int row, float* scratch);
   void reserve_inputs(int n, int cols);
-  void product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
-               bool accumulate, const Ahead& ahead = {});
+  // `ahead`: what each thread reads in the next phase.
+  void product(Worker& worker, const Matrix& m, const Acts& acts, int n, const Outputs& out,
+               const Ahead& ahead = {});
 
   void attention(Worker& worker, const Attention& a, const Ahead& ahead = {});
-  void attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high,
-                   Partial* parts, float* values, bool merged);
+  void attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high, int last,
+                   const SpanSums& sums);
   void load_task(Lane& lane, const Attention& a, const Task& task, Queries& queries);
-  void finish_task(const Attention& a, const Task& task, const Partial* parts, const float* mixed);
+  void finish_query(const Attention& a, const Task& task, int query, const Partial& part, const float* mixed);
   SpanKeys span_keys(const Attention& a, const Task& task, int span) const;
+  SpanKeys unit_keys(const Attention& a, int unit) const;
+  Ahead ahead_of_keys(const Worker& worker, const Attention& a) const;
   void span_bounds(const Attention& a, const Task& task, int span, int* low, int* high) const;
 
-  void project(Worker& worker, Pass& pass, const Layer& layer, int index);
+  void project(Worker& worker, Pass& pass, const Layer& layer, int index, const Ahead& ahead);
   void run_layer(Worker& worker, Pass& pass, int index);
   void feed_forward(Worker& worker, Pass& pass, const Layer& layer, const Ahead& after);
 

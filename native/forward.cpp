@@ -52,7 +52,7 @@ void look_ahead(const Matrix& m, int first, int tiles, size_t most, Ahead& ahead
 Ahead ahead_of(const Worker& worker, const Matrix& m) {
   Ahead ahead;
   int low, high;
-  worker.first_run(m.tiles, low, high);
+  worker.share(m.tiles, low, high);
   if (low < high) look_ahead(m, low, high - low, AHEAD_BYTES, ahead, 0);
   return ahead;
 }
@@ -61,7 +61,7 @@ Ahead ahead_of(const Worker& worker, const Matrix& m) {
 Ahead ahead_of_pairs(const Worker& worker, const Matrix& m) {
   Ahead ahead;
   int low, high;
-  worker.first_run(m.tiles / 4, low, high);
+  worker.share(m.tiles / 4, low, high);
   if (low >= high) return ahead;
   for (int side = 0; side < 2; side++)
     look_ahead(m, side * m.tiles / 2 + 2 * low, 2 * (high - low), AHEAD_BYTES / 2, ahead, side);
@@ -71,7 +71,7 @@ Ahead ahead_of_pairs(const Worker& worker, const Matrix& m) {
 }  // namespace
 
 // Norm, rotate and cache one row's heads.
-void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index) {
+void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index, const Ahead& ahead) {
   const Stack& s = pass.stack;
   const int d = s.head_dim, n = pass.rows.count;
   int low, high;
@@ -100,7 +100,7 @@ void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index) 
       }
     }
   }
-  worker.meet(ahead_of(worker, *layer.out));
+  worker.meet(ahead);
 }
 
 void Engine::write_context(const Stack& stack, float* flat, const RowSet& rows, const Store& store) {
@@ -126,6 +126,7 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer, const 
   const Stack& s = pass.stack;
   const Matrix& m = *layer.gate_up;
   const int n = pass.rows.count, width = layer.down->cols;
+  const Outputs stream{pass.x, static_cast<size_t>(s.hidden), true};
   const Acts in = prepare(worker, m, pass.x, s.hidden, n, layer.mlp_norm, s.eps);
   Acts hidden = pass.hidden;
   hidden.blocks = width / BLOCK;
@@ -136,12 +137,16 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer, const 
   if (pairable(m)) {
     const int pairs = width / BLOCK;
     float* gates = lanes_[worker.id()]->wide.as<float>(0);
-    while (worker.take_run(pairs, low, high)) path_.gated(m, low, high, in, n, hidden, gates);
-    worker.meet(ahead_of(worker, *layer.down));
-    product(worker, *layer.down, hidden, n, pass.x, s.hidden, true, after);
+    const Ahead down = ahead_of(worker, *layer.down);
+    int first, last;
+    worker.share(pairs, first, last);
+    while (worker.take_run(pairs, low, high))
+      path_.gated(m, low, high, in, n, hidden, gates, high == last ? down.data[0] : nullptr);
+    worker.meet(down);
+    product(worker, *layer.down, hidden, n, stream, after);
     return;
   }
-  product(worker, m, in, n, pass.wide, 2 * static_cast<size_t>(width), false);
+  product(worker, m, in, n, {pass.wide, 2 * static_cast<size_t>(width), false});
   float* rows = const_cast<float*>(pass.hidden.x);
   while (worker.take(n, 1, low, high)) {
     const float* gate = pass.wide + static_cast<size_t>(low) * 2 * width;
@@ -149,7 +154,7 @@ void Engine::feed_forward(Worker& worker, Pass& pass, const Layer& layer, const 
   }
   worker.meet();
   const Acts down = prepare(worker, *layer.down, rows, width, n, nullptr, 0.0f);
-  product(worker, *layer.down, down, n, pass.x, s.hidden, true, after);
+  product(worker, *layer.down, down, n, stream, after);
 }
 
 void Engine::run_layer(Worker& worker, Pass& pass, int index) {
@@ -157,17 +162,18 @@ void Engine::run_layer(Worker& worker, Pass& pass, int index) {
   const Layer& layer = s.layers[index];
   const int n = pass.rows.count;
   const Acts in = prepare(worker, *layer.qkv, pass.x, s.hidden, n, layer.attn_norm, s.eps);
-  product(worker, *layer.qkv, in, n, pass.flat, pass.flat_ld, false, ahead_of(worker, *layer.out));
-  project(worker, pass, layer, index);
   const Attention a{&pass.store, index, &pass.rows, &pass.plan_for(layer.window), pass.flat,
                     pass.flat_ld, s.heads, pass.block ? block_.as<uint8_t>(0) : nullptr,
                     block_first_.data(), layer.causal, pass.mixed};
+  const Ahead keys = a.plan->split ? ahead_of_keys(worker, a) : ahead_of(worker, *layer.out);
+  product(worker, *layer.qkv, in, n, {pass.flat, pass.flat_ld, false}, keys);
+  project(worker, pass, layer, index, keys);
   attention(worker, a, ahead_of(worker, *layer.out));
   const size_t mixed_ld = static_cast<size_t>(s.heads) * s.head_dim;
   const Acts mixed = prepare(worker, *layer.out, pass.mixed, mixed_ld, n, nullptr, 0.0f);
   const Matrix& gate_up = *layer.gate_up;
   const bool pairs = pairable(gate_up);
-  product(worker, *layer.out, mixed, n, pass.x, s.hidden, true,
+  product(worker, *layer.out, mixed, n, {pass.x, static_cast<size_t>(s.hidden), true},
           pairs ? ahead_of_pairs(worker, gate_up) : ahead_of(worker, gate_up));
   const bool last = index + 1 == static_cast<int>(s.layers.size());
   feed_forward(worker, pass, layer, last ? Ahead{} : ahead_of(worker, *s.layers[index + 1].qkv));

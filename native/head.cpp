@@ -15,7 +15,6 @@ void Engine::compete(Worker& worker, const Matrix& m, const Acts& acts, int n, c
       mine[r].id[l] = std::numeric_limits<int32_t>::max();
     }
   }
-  // A thread's pieces come in rising order, so its lanes keep the lowest of equal outputs.
   int low, high;
   while (worker.take_run(m.tiles, low, high))
     path_.best(m, low, high, acts, n, draws, shift, mine);
@@ -35,7 +34,7 @@ int Engine::winner(int threads, int n, int row) {
       }
     }
   }
-  return id == std::numeric_limits<int32_t>::max() ? 0 : id;
+  return value == -std::numeric_limits<float>::infinity() ? 0 : id;
 }
 
 void Engine::best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out) {

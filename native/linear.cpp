@@ -97,11 +97,12 @@ Acts Engine::prepare(Worker& worker, const Matrix& m, const float* x, size_t ld,
   return acts;
 }
 
-void Engine::product(Worker& worker, const Matrix& m, const Acts& acts, int n, float* out, size_t ld,
-                     bool accumulate, const Ahead& ahead) {
-  int low, high;
+void Engine::product(Worker& worker, const Matrix& m, const Acts& acts, int n, const Outputs& out,
+                     const Ahead& ahead) {
+  int low, high, first, last;
+  worker.share(m.tiles, first, last);
   while (worker.take_run(m.tiles, low, high))
-    path_.product(m, low, high, acts, n, out, ld, accumulate);
+    path_.product(m, low, high, acts, n, out, high == last ? ahead.data[0] : nullptr);
   worker.meet(ahead);
 }
 
@@ -109,7 +110,7 @@ void Engine::linear(const Matrix& m, const float* x, int n, float* out) {
   reserve_inputs(n, m.cols);
   pool_.run([&](Worker& worker) {
     const Acts acts = prepare(worker, m, x, m.cols, n, nullptr, 0.0f);
-    product(worker, m, acts, n, out, m.rows, false);
+    product(worker, m, acts, n, {out, static_cast<size_t>(m.rows), false});
   });
 }
 

@@ -81,16 +81,28 @@ struct Pages {
     store.pages = pages;
     store.kv_heads = kv_heads;
     store.layout = head_layout(head_dim);
-    memory = std::make_unique<Memory>(store.page_bytes() * pages);
+    memory = std::make_unique<Memory>(store.bytes());
     store.data = memory->data();
   }
-  uint8_t* page(int id) const { return store.data + store.page_bytes() * id; }
+
+  void copy(int source, int target) const {
+    for (int i = 0; i < store.heads(); i++) memcpy(store.head(target, i), store.head(source, i), store.layout.bytes);
+  }
+  // A page as one piece of memory, head after head.
+  void read(int page, uint8_t* out) const {
+    const size_t bytes = store.layout.bytes;
+    for (int i = 0; i < store.heads(); i++) memcpy(out + i * bytes, store.head(page, i), bytes);
+  }
+  void write(int page, const uint8_t* in) const {
+    const size_t bytes = store.layout.bytes;
+    for (int i = 0; i < store.heads(); i++) memcpy(store.head(page, i), in + i * bytes, bytes);
+  }
 
   // Zero rows: every integer its zero, every scale 0.
   void clear(int id, int upto) const {
     const HeadLayout& h = store.layout;
-    for (int i = 0; i < store.layers * store.kv_heads; i++) {
-      uint8_t* head = page(id) + i * h.bytes;
+    for (int i = 0; i < store.heads(); i++) {
+      uint8_t* head = store.head(id, i);
       for (int slot = 0; slot < upto; slot++) {
         for (int c = 0; c < h.quads; c++)
           memset(head + (slot / 16 * h.quads + c) * 64 + slot % 16 * 4, 0x80, 4);
@@ -249,15 +261,9 @@ NB_MODULE(_native, m) {
   nb::class_<Pages>(m, "Pages")
       .def(nb::init<int, int, int, int>())
       .def_prop_ro("page_nbytes", [](const Pages& p) { return p.store.page_bytes(); })
-      .def("copy", [](const Pages& p, int source, int target) {
-        memcpy(p.page(target), p.page(source), p.store.page_bytes());
-      })
-      .def("read", [](const Pages& p, int page, Address out) {
-        memcpy(at<uint8_t>(out), p.page(page), p.store.page_bytes());
-      })
-      .def("write", [](const Pages& p, int page, Address in) {
-        memcpy(p.page(page), at<uint8_t>(in), p.store.page_bytes());
-      })
+      .def("copy", &Pages::copy)
+      .def("read", [](const Pages& p, int page, Address out) { p.read(page, at<uint8_t>(out)); })
+      .def("write", [](const Pages& p, int page, Address in) { p.write(page, at<uint8_t>(in)); })
       .def("clear", &Pages::clear);
   nb::class_<Stack>(m, "Stack").def(
       "__init__", [](Stack* self, const std::vector<LayerArgs>& layers, int heads, int kv_heads,

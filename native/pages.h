@@ -38,8 +38,10 @@ inline HeadLayout head_layout(int head_dim) {
   return h;
 }
 
-// Pages of every layer: head (page, layer, head) starts at ((page * layers + layer) * heads + head)
-// * layout.bytes, so one page of all layers is contiguous.
+constexpr int PAGE_RUN = 16;
+
+// Pages of every layer, [runs of pages][layers][heads][PAGE_RUN]: what one head of one layer reads of
+// neighbouring pages is one piece of memory, and a session that fills them touches few pieces.
 struct Store {
   int layers;
   int pages;
@@ -47,11 +49,15 @@ struct Store {
   HeadLayout layout;
   uint8_t* data;
 
-  size_t page_bytes() const { return static_cast<size_t>(layers) * kv_heads * layout.bytes; }
-  uint8_t* head(int page, int layer, int kv) const {
-    const size_t index = (static_cast<size_t>(page) * layers + layer) * kv_heads + kv;
-    return data + index * layout.bytes;
+  int heads() const { return layers * kv_heads; }
+  size_t page_bytes() const { return static_cast<size_t>(heads()) * layout.bytes; }
+  size_t bytes() const { return static_cast<size_t>(pages + PAGE_RUN - 1) / PAGE_RUN * PAGE_RUN * page_bytes(); }
+  // Heads of all layers in order.
+  uint8_t* head(int page, int index) const {
+    const size_t piece = static_cast<size_t>(page / PAGE_RUN) * heads() + index;
+    return data + (piece * PAGE_RUN + page % PAGE_RUN) * layout.bytes;
   }
+  uint8_t* head(int page, int layer, int kv) const { return head(page, layer * kv_heads + kv); }
 };
 
 }  // namespace outrider

@@ -26,6 +26,13 @@ struct Shift {
   const int32_t* ids;        // the outputs' ids for the noise, padded to whole tiles, or null
 };
 
+// Where a product's outputs go: data[r * ld + col] = or, with `add`, += value.
+struct Outputs {
+  float* data;
+  size_t ld;
+  bool add;
+};
+
 // Keys of one span, and the queries of one row tile that look at them.
 struct SpanKeys {
   const uint8_t* pages[SPAN_PAGES];
@@ -57,13 +64,14 @@ struct Path {
   void (*norm)(const float* x, const float* weight, float eps, int cols, float* y);
   // Quantise one row into its lines.
   void (*quantize)(const float* x, int cols, const Acts& acts, int row);
-  // Products of tiles [low, high) with rows [0, n): out[r * ld + col] = or += value (+ bias).
-  void (*product)(const Matrix& m, int low, int high, const Acts& acts, int n, float* out,
-                  size_t ld, bool add);
+  // Products of tiles [low, high) with rows [0, n), bias included. `after`: memory that is read
+  // next, if not the tiles that follow.
+  void (*product)(const Matrix& m, int low, int high, const Acts& acts, int n, const Outputs& out,
+                  const uint8_t* after);
   // Products of gate and up for feed-forward columns 32 [low, high), gated, as rows of `out`
-  // (integers, floats or both); `wide` is scratch [n, 64].
+  // (integers, floats or both); `wide` is scratch [n, 64], `after` as for product.
   void (*gated)(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out,
-                float* wide);
+                float* wide, const uint8_t* after);
   void (*swiglu)(const float* gate, const float* up, int count, float* out);
   void (*rotate)(const float* x, const float* cos, const float* sin, int head_dim, float* out);
   void (*write)(const HeadLayout& layout, uint8_t* head, int slot, const float* k, const float* v);

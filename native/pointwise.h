@@ -21,6 +21,21 @@ inline F exp16(F x) {
   return pick(less(x, splat(low)), splat(0.0f), y);
 }
 
+// exp(x) for x up to 0, relative error below 2e-7: 2^t by its integer part and a minimax polynomial
+// of the rest, exactly 1 at 0. NaN is kept; what lies below 2^-126 becomes 2^-126.
+inline F exp_negative(F x) {
+  const F t = larger(splat(-126.0f), mul(x, splat(1.44269504f)));  // a NaN is the second operand
+  const I n = to_int(t);
+  const F f = sub(t, to_float(n));
+  F p = splat(1.32647273e-3f);
+  p = fma(p, f, splat(9.67151299e-3f));
+  p = fma(p, f, splat(5.55073358e-2f));
+  p = fma(p, f, splat(2.40222424e-1f));
+  p = fma(p, f, splat(6.93147004e-1f));
+  p = fma(p, f, splat(1.0f));
+  return scale2(p, n);
+}
+
 inline F silu(F gate, F up) {
   return mul(div(gate, add(splat(1.0f), exp16(sub(splat(0.0f), gate)))), up);
 }

@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include "format.h"
+
 #include <sched.h>
 
 #include <chrono>
@@ -46,46 +48,42 @@ Team::Duration await(const std::atomic<uint32_t>& word, uint32_t old, microsecon
 }  // namespace
 
 bool Worker::take(int total, int chunk, int& low, int& high) {
-  std::atomic<int>& next = pool_.counters_[phase_ % Pool::COUNTERS].next;
-  low = next.fetch_add(chunk, std::memory_order_relaxed);
+  low = pool_.taken(phase_, 0).pieces.fetch_add(chunk, std::memory_order_relaxed);
   if (low >= total) return false;
   high = low + chunk < total ? low + chunk : total;
   return true;
 }
 
-void Worker::first_run(int total, int& low, int& high) const {
-  const int run = total / (2 * size_);
-  low = id_ * run;
-  high = low + run;
+void Worker::share_of(int total, int id, int& low, int& high) const {
+  low = static_cast<int>(static_cast<int64_t>(total) * id / size_);
+  high = static_cast<int>(static_cast<int64_t>(total) * (id + 1) / size_);
 }
 
 bool Worker::take_run(int total, int& low, int& high) {
-  if (!begun_) {
-    begun_ = true;
-    first_run(total, low, high);
-    if (low < high) return true;
+  for (int k = 0; k < size_; k++) {
+    const int owner = (id_ + k) % size_;
+    int first, last;
+    share_of(total, owner, first, last);
+    std::atomic<uint64_t>& runs = pool_.taken(phase_, owner).runs;
+    uint64_t seen = runs.load(std::memory_order_relaxed);
+    while (true) {
+      const int front = first + static_cast<int>(seen & 0xffffffff), back = last - static_cast<int>(seen >> 32);
+      if (front >= back) break;
+      const int run = (back - front + 3) / 4;
+      const uint64_t then = seen + (static_cast<uint64_t>(run) << (k == 0 ? 0 : 32));
+      if (!runs.compare_exchange_weak(seen, then, std::memory_order_relaxed)) continue;
+      low = k == 0 ? front : back - run;
+      high = low + run;
+      return true;
+    }
   }
-  std::atomic<int>& next = pool_.counters_[phase_ % Pool::COUNTERS].next;
-  const int base = total / (2 * size_) * size_;  // past every thread's first run
-  const int least = total / (16 * size_) + 1;
-  low = base + next.load(std::memory_order_relaxed);
-  do {
-    if (low >= total) return false;
-    const int run = (total - low) / (2 * size_);
-    high = low + (run < least ? least : run);
-    high = high < total ? high : total;
-    int taken = low - base;
-    if (next.compare_exchange_weak(taken, high - base, std::memory_order_relaxed)) return true;
-    low = base + taken;
-  } while (true);
+  return false;
 }
 
-void Worker::meet(const Ahead& ahead) {
-  begun_ = false;
-  pool_.arrive(phase_++, size_, ahead);
-}
+void Worker::meet(const Ahead& ahead) { pool_.arrive(phase_++, size_, ahead); }
 
-Pool::Pool(int threads) : team_(threads < MOST_THREADS ? threads : MOST_THREADS) {
+Pool::Pool(int threads)
+    : team_(threads < MOST_THREADS ? threads : MOST_THREADS), taken_(PHASES * team_.most()) {
   for (int id = 1; id < size(); id++) threads_.emplace_back([this, id] { serve(id); });
 }
 
@@ -96,16 +94,22 @@ Pool::~Pool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+void Pool::forget(unsigned phase) {
+  for (int id = 0; id < size(); id++) {
+    taken(phase, id).pieces.store(0, std::memory_order_relaxed);
+    taken(phase, id).runs.store(0, std::memory_order_relaxed);
+  }
+}
+
 void Pool::arrive(unsigned phase, int size, const Ahead& ahead) {
   const uint32_t generation = generation_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
     arrived_.store(0, std::memory_order_relaxed);
-    counters_[(phase + 2) % COUNTERS].next.store(0, std::memory_order_relaxed);
+    forget(phase + 2);
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
   } else {
-    for (int part = 0; part < 2; part++)
-      for (size_t i = 0; i < ahead.bytes[part]; i += 64) __builtin_prefetch(ahead.data[part] + i, 0, 2);
+    for (int part = 0; part < 2; part++) ask_for(ahead.data[part], ahead.bytes[part]);
     const Team::Duration waited = await(generation_, generation, MEETING);
     if (waited.count()) waited_.fetch_add(waited.count(), std::memory_order_relaxed);
   }
@@ -114,7 +118,7 @@ void Pool::arrive(unsigned phase, int size, const Ahead& ahead) {
 void Pool::run(const std::function<void(Worker&)>& function) {
   const auto start = Team::Clock::now();
   const int size = team_.size(start);
-  for (Counter& counter : counters_) counter.next.store(0, std::memory_order_relaxed);
+  for (unsigned phase = 0; phase < PHASES; phase++) forget(phase);
   function_ = &function;
   waited_.store(0, std::memory_order_relaxed);
   const uint32_t run = epoch_.load(std::memory_order_relaxed) / NEXT_RUN + 1;

@@ -27,21 +27,22 @@ class Worker {
   int size() const { return size_; }
   // Take the next piece [low, high) of `total` items, at most `chunk` of them.
   bool take(int total, int chunk, int& low, int& high);
-  // Take a run of `total` equal items. Every thread starts with its own first_run; then it takes
-  // half of a thread's share of what is left: long runs first, since starting in cold memory costs,
-  // short ones last, so that nobody waits long for a slow neighbour.
+  // Take a run of `total` equal items: from the front of this thread's own share, then from the back
+  // of another's. A run is a quarter of what is left there: a share is read in order, so that only
+  // runs taken from others start in cold memory, and nobody waits long for a slow neighbour.
   bool take_run(int total, int& low, int& high);
-  // Items [low, high) that take_run gives this thread first: half of a fair share.
-  void first_run(int total, int& low, int& high) const;
+  // This thread's own share [low, high) of `total` items.
+  void share(int total, int& low, int& high) const { share_of(total, id_, low, high); }
   // Wait for every thread; starts the next phase.
   void meet(const Ahead& ahead = {});
 
  private:
+  void share_of(int total, int id, int& low, int& high) const;
+
   Pool& pool_;
   int id_;
   int size_;
   unsigned phase_ = 0;
-  bool begun_ = false;  // whether this phase's first run is taken
 };
 
 class Pool {
@@ -57,18 +58,23 @@ class Pool {
 
  private:
   friend class Worker;
-  // A phase's counter is zeroed two phases ahead, by the last thread to arrive at a meeting: nobody
-  // can touch it then, since the phase between has not begun.
-  static constexpr unsigned COUNTERS = 4;
-  struct alignas(64) Counter {
-    std::atomic<int> next{0};
+  // Items taken in one phase. They are zeroed two phases ahead, by the last thread to arrive at a
+  // meeting: nobody can touch them then, since the phase between has not begun.
+  static constexpr unsigned PHASES = 4;
+  struct alignas(64) Taken {
+    std::atomic<int> pieces{0};
+    std::atomic<uint64_t> runs{0};  // of one thread's share: from its front, and from its back << 32
   };
+
+  // Of a thread in a phase; pieces are counted at the first thread.
+  Taken& taken(unsigned phase, int id) { return taken_[phase % PHASES * team_.most() + id]; }
+  void forget(unsigned phase);
 
   void serve(int id);
   void arrive(unsigned phase, int size, const Ahead& ahead);
 
   Team team_;
-  Counter counters_[COUNTERS];
+  std::vector<Taken> taken_;
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
   std::atomic<int64_t> waited_{0};  // nanoseconds of the run's threads together

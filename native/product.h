@@ -18,13 +18,11 @@ inline void load_block(const uint8_t* p, W* w) {
   }
 }
 
-// Ask for one block's share of the tile that follows in memory, integers and scales.
+// Ask for one block's share of the tile that comes next, integers and scales.
 template <Kind KIND>
-inline void prefetch_block(const uint8_t* next, int b) {
-  constexpr int LINES = static_cast<int>((quant_bytes(KIND) + scale_bytes(KIND) + 63) / 64);
-  const uint8_t* p = next + b * (quant_bytes(KIND) + scale_bytes(KIND));
-#pragma GCC unroll 9
-  for (int i = 0; i < LINES; i++) __builtin_prefetch(p + 64 * i, 0, 2);
+[[gnu::always_inline]] inline void ask_for_block(const uint8_t* next, int b) {
+  constexpr size_t BYTES = quant_bytes(KIND) + scale_bytes(KIND);
+  ask_for(next + b * BYTES, BYTES);
 }
 
 template <Kind KIND>
@@ -37,7 +35,7 @@ inline I dot_block(const W* w, const int8_t* x, const BlockScale& s) {
 }
 
 template <Kind KIND, int R>
-void quantised_strip(const uint8_t* tile, size_t stride, int cols, const int8_t* x,
+void quantised_strip(const uint8_t* tile, const uint8_t* next, int cols, const int8_t* x,
                      const BlockScale* x_scales, Strip out) {
   const int blocks = cols / BLOCK;
   const uint8_t* scales = tile + blocks * quant_bytes(KIND);
@@ -49,7 +47,7 @@ void quantised_strip(const uint8_t* tile, size_t stride, int cols, const int8_t*
     const uint16_t* s = reinterpret_cast<const uint16_t*>(scales + b * scale_bytes(KIND));
     const F d = from_half(s);
     const F m = has_minimum(KIND) ? from_half(s + 16) : d;
-    prefetch_block<KIND>(tile + stride, b);
+    ask_for_block<KIND>(next, b);
 #pragma GCC unroll 8
     for (int i = 0; i < R; i++) {
       const BlockScale& r = x_scales[b * STRIP_ROWS + i];
@@ -90,31 +88,14 @@ void float_strip(const uint8_t* tile, int cols, const float* x, size_t ld, Strip
   for (int i = 0; i < R; i++) store(out[i], acc[i]);
 }
 
-template <Kind KIND, int R>
-void strip_of(const Part& p, const uint8_t* tile, const Acts& acts, int row, Strip out) {
-  if constexpr (quantised(KIND)) {
-    const size_t line = line_of(acts, row);
-    quantised_strip<KIND, R>(tile, p.stride, p.cols, acts.q + line * LINE, acts.scale + line, out);
-  } else {
-    float_strip<KIND, R>(tile, p.cols, acts.x + row * acts.ld, acts.ld, out);
-  }
-}
-
-using StripFn = void (*)(const Part&, const uint8_t*, const Acts&, int, Strip);
-#define OUTRIDER_STRIPS(K)                                                                   \
-  {strip_of<K, 1>, strip_of<K, 2>, strip_of<K, 3>, strip_of<K, 4>, strip_of<K, 5>, strip_of<K, 6>, \
-   strip_of<K, 7>, strip_of<K, 8>}
-constexpr StripFn STRIPS[6][STRIP_ROWS] = {
-    OUTRIDER_STRIPS(Kind::Q4),  OUTRIDER_STRIPS(Kind::Q4M),  OUTRIDER_STRIPS(Kind::Q8),
-    OUTRIDER_STRIPS(Kind::Q8M), OUTRIDER_STRIPS(Kind::BF16), OUTRIDER_STRIPS(Kind::F32)};
-#undef OUTRIDER_STRIPS
-
 // One tile of a matrix: where it lies and which output columns it holds.
 struct Tile {
   const Part& part;
   const uint8_t* data;
   int col;
   int width;
+
+  const uint8_t* after() const { return data + part.stride; }
 };
 
 inline Tile tile_at(const Matrix& m, int tile) {
@@ -124,6 +105,25 @@ inline Tile tile_at(const Matrix& m, int tile) {
   return {p, p.data + static_cast<size_t>(local) * p.stride, p.first_col + local * TILE,
           left < TILE ? left : TILE};
 }
+
+template <Kind KIND, int R>
+void strip_of(const Tile& t, const uint8_t* next, const Acts& acts, int row, Strip out) {
+  if constexpr (quantised(KIND)) {
+    const size_t line = line_of(acts, row);
+    quantised_strip<KIND, R>(t.data, next, t.part.cols, acts.q + line * LINE, acts.scale + line, out);
+  } else {
+    float_strip<KIND, R>(t.data, t.part.cols, acts.x + row * acts.ld, acts.ld, out);
+  }
+}
+
+using StripFn = void (*)(const Tile&, const uint8_t*, const Acts&, int, Strip);
+#define OUTRIDER_STRIPS(K)                                                                   \
+  {strip_of<K, 1>, strip_of<K, 2>, strip_of<K, 3>, strip_of<K, 4>, strip_of<K, 5>, strip_of<K, 6>, \
+   strip_of<K, 7>, strip_of<K, 8>}
+constexpr StripFn STRIPS[6][STRIP_ROWS] = {
+    OUTRIDER_STRIPS(Kind::Q4),  OUTRIDER_STRIPS(Kind::Q4M),  OUTRIDER_STRIPS(Kind::Q8),
+    OUTRIDER_STRIPS(Kind::Q8M), OUTRIDER_STRIPS(Kind::BF16), OUTRIDER_STRIPS(Kind::F32)};
+#undef OUTRIDER_STRIPS
 
 #if OUTRIDER_PATH == 2 && defined(__AMX_INT8__)
 #define OUTRIDER_WIDE_ROWS
@@ -148,8 +148,10 @@ class Strips {
   }
   Strips(const Strips&) = delete;
 
-  void open(const Tile& t) {
+  // The tile to come and the one to ask for meanwhile.
+  void open(const Tile& t, const uint8_t* next) {
     tile_ = &t;
+    next_ = next;
     spread_ = false;
 #ifdef OUTRIDER_WIDE_ROWS
     spread_ = wide_ && quantised(t.part.kind);
@@ -162,7 +164,7 @@ class Strips {
     const int count = n_ - row < STRIP_ROWS ? n_ - row : STRIP_ROWS;
     const int kind = static_cast<int>(tile_->part.kind);
     if (!spread_) {
-      STRIPS[kind][count - 1](tile_->part, tile_->data, acts_, row, out);
+      STRIPS[kind][count - 1](*tile_, next_, acts_, row, out);
     } else {
 #ifdef OUTRIDER_WIDE_ROWS
       wide_strip(row, count, out);
@@ -180,6 +182,7 @@ class Strips {
   const Acts& acts_;
   int n_;
   const Tile* tile_ = nullptr;
+  const uint8_t* next_ = nullptr;
   bool spread_ = false;
 #ifdef OUTRIDER_WIDE_ROWS
   void wide_strip(int row, int count, Strip out) {
@@ -195,7 +198,7 @@ class Strips {
       const size_t first = line + static_cast<size_t>(b) * STRIP_ROWS;
       WIDES[kind][(count + 1) / 2 - 1](
           bytes_, scales + b * scale_bytes(p.kind),
-          tile_->data + p.stride + b * (quant_bytes(p.kind) + scale_bytes(p.kind)),
+          next_ + b * (quant_bytes(p.kind) + scale_bytes(p.kind)),
           acts_.q + first * LINE, acts_.scale + first, some, out);
     }
   }
@@ -206,34 +209,41 @@ class Strips {
 #endif
 };
 
-void product(const Matrix& m, int low, int high, const Acts& acts, int n, float* out, size_t ld,
-             bool accumulate) {
+void product(const Matrix& m, int low, int high, const Acts& acts, int n, const Outputs& out,
+             const uint8_t* after) {
   alignas(64) Strip strip;
   Strips strips(m, acts, n);
   for (int tile = low; tile < high; tile++) {
     const Tile t = tile_at(m, tile);
-    strips.open(t);
+    strips.open(t, after && tile + 1 == high ? after : t.after());
     for (int row = 0, count; row < n; row += count) {
       count = strips.next(row, strip);
       for (int i = 0; i < count; i++) {
-        float* y = out + (row + i) * ld + t.col;
+        float* y = out.data + (row + i) * out.ld + t.col;
         const F value = load(strip[i]);
-        store_part(y, accumulate ? add(load_part(y, t.width), value) : value, t.width);
+        store_part(y, out.add ? add(load_part(y, t.width), value) : value, t.width);
       }
     }
   }
 }
 
+// Tile `side` of a pair: two of gate, two of up.
+inline Tile paired_tile(const Matrix& m, int pair, int side) {
+  return tile_at(m, (side < 2 ? 0 : m.tiles / 2) + 2 * pair + side % 2);
+}
+
 // Gate and up columns [32 low, 32 high): four tiles a pair, row group by row group.
-void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out,
-           float* wide) {
+void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out, float* wide,
+           const uint8_t* after) {
   alignas(64) Strip strip;
-  const int half = m.tiles / 2;
   Strips strips(m, acts, n);
   for (int pair = low; pair < high; pair++) {
     for (int side = 0; side < 4; side++) {
-      const Tile t = tile_at(m, (side < 2 ? 0 : half) + 2 * pair + side % 2);
-      strips.open(t);
+      const Tile t = paired_tile(m, pair, side);
+      const uint8_t* next = after;
+      if (side < 3) next = paired_tile(m, pair, side + 1).data;
+      else if (pair + 1 < high || !after) next = paired_tile(m, pair, 1).after();
+      strips.open(t, next);
       for (int row = 0, count; row < n; row += count) {
         count = strips.next(row, strip);
         for (int i = 0; i < count; i++) store(wide + ((row + i) * 4 + side) * TILE, load(strip[i]));

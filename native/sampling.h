@@ -70,12 +70,13 @@ void gumbel(const Draw& key, uint32_t stream, const int64_t* ids, int64_t count,
 
 constexpr float MOST_NOISE = 23.0f;  // -ln(-ln(1 - 2^-33)) is below it
 
-// NaN never beats anything; later outputs win only if strictly larger, so the lowest id does.
+// NaN never beats anything; of equal outputs the one with the lowest id wins, whenever it comes.
 inline void offer(Best& best, F value, I id) {
   const F old = load(best.value);
-  const M wins = less(old, value);
+  const I old_id = load_int(best.id);
+  const M wins = either(less(old, value), both(at_most(old, value), less(id, old_id)));
   store(best.value, pick(wins, value, old));
-  store_int(best.id, pick(wins, id, load_int(best.id)));
+  store_int(best.id, pick(wins, id, old_id));
 }
 
 void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Draw* draws,
@@ -87,7 +88,7 @@ void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Dra
     const M real = between(0, t.width);
     const I id = add(lanes(), splat(t.col));
     const I noise_id = shift && shift->ids ? load_int(shift->ids + t.col) : id;
-    strips.open(t);
+    strips.open(t, t.after());
     for (int row = 0, count; row < n; row += count) {
       count = strips.next(row, strip);
       for (int i = 0; i < count; i++) {
@@ -97,7 +98,7 @@ void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Dra
         if (draws && draws[row + i].temperature > 0.0f) {
           value = div(value, splat(draws[row + i].temperature));
           // Even the most noise would not beat what this lane has.
-          if (!any(less(load(b.value), add(value, splat(MOST_NOISE))))) continue;
+          if (!any(at_most(load(b.value), add(value, splat(MOST_NOISE))))) continue;
           value = add(value, noise16(noise_id, draws[row + i], 0));
         }
         offer(b, pick(real, value, splat(-__builtin_inff())), id);

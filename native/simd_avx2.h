@@ -43,6 +43,15 @@ inline F smaller(F x, F y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b,
 inline M less(F x, F y) {
   return {_mm256_cmp_ps(x.a, y.a, _CMP_LT_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LT_OQ)};
 }
+inline M at_most(F x, F y) {
+  return {_mm256_cmp_ps(x.a, y.a, _CMP_LE_OQ), _mm256_cmp_ps(x.b, y.b, _CMP_LE_OQ)};
+}
+inline M less(I x, I y) {
+  const I m = greater(y, x);
+  return {_mm256_castsi256_ps(m.a), _mm256_castsi256_ps(m.b)};
+}
+inline M either(M x, M y) { return {_mm256_or_ps(x.a, y.a), _mm256_or_ps(x.b, y.b)}; }
+inline M both(M x, M y) { return {_mm256_and_ps(x.a, y.a), _mm256_and_ps(x.b, y.b)}; }
 inline F pick(M m, F x, F y) {
   return {_mm256_blendv_ps(y.a, x.a, m.a), _mm256_blendv_ps(y.b, x.b, m.b)};
 }
@@ -160,10 +169,8 @@ inline __m256i dot8(__m256i acc, __m256i w, __m256i x) {
   const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80)));
   return dot4(acc, _mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
 }
-inline I dot8(I acc, W w, int32_t x) {
-  const __m256i b = _mm256_set1_epi32(x);
-  return {dot8(acc.a, w.a, b), dot8(acc.b, w.b, b)};
-}
+inline I dot8(I acc, W w, I x) { return {dot8(acc.a, w.a, x.a), dot8(acc.b, w.b, x.b)}; }
+inline I dot8(I acc, W w, int32_t x) { return dot8(acc, w, splat(x)); }
 // Pairs of an unsigned byte times |w| <= 127 may pass int16, so bytes are widened first.
 inline __m256i dot_signed(__m256i acc, __m256i x, __m256i w) {
   const __m256i even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(255)),
@@ -172,10 +179,7 @@ inline __m256i dot_signed(__m256i acc, __m256i x, __m256i w) {
   return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
 }
 // acc[j] += sum_i x[i] * w[j][i], x unsigned and w signed.
-inline I dot_signed(I acc, int32_t x, W w) {
-  const __m256i b = _mm256_set1_epi32(x);
-  return {dot_signed(acc.a, b, w.a), dot_signed(acc.b, b, w.b)};
-}
+inline I dot_signed(I acc, I x, W w) { return {dot_signed(acc.a, x.a, w.a), dot_signed(acc.b, x.b, w.b)}; }
 inline void multiply(__m256i x, __m256i k, __m256i& low, __m256i& high) {
   const __m256i even = _mm256_mul_epu32(x, k);
   const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), k);

@@ -23,6 +23,10 @@ inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 inline F larger(F a, F b) { return _mm512_max_ps(a, b); }
 inline F smaller(F a, F b) { return _mm512_min_ps(a, b); }
 inline M less(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+inline M at_most(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
+inline M less(I a, I b) { return _mm512_cmplt_epi32_mask(a, b); }
+inline M either(M a, M b) { return static_cast<M>(a | b); }
+inline M both(M a, M b) { return static_cast<M>(a & b); }
 inline F pick(M m, F a, F b) { return _mm512_mask_blend_ps(m, b, a); }
 inline I pick(M m, I a, I b) { return _mm512_mask_blend_epi32(m, b, a); }
 inline M between(int low, int high) {
@@ -82,9 +86,17 @@ inline W low_half(W a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
 inline W high_half(W a) { return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15)); }
 // acc[j] += sum_i w[j][i] * x[i], w unsigned; dot4 is told that w is below 32.
 inline I dot4(I acc, W w, int32_t x) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)); }
+// The accumulator is one operand, read and written: told so, a compiler keeps a loop's sums in place.
+inline I dot8(I acc, W w, I x) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(w), "v"(x));
+  return acc;
+}
 inline I dot8(I acc, W w, int32_t x) { return _mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)); }
 // acc[j] += sum_i x[i] * w[j][i], x unsigned and w signed.
-inline I dot_signed(I acc, int32_t x, W w) { return _mm512_dpbusd_epi32(acc, _mm512_set1_epi32(x), w); }
+inline I dot_signed(I acc, I x, W w) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(x), "v"(w));
+  return acc;
+}
 // Low and high words of a * m, unsigned.
 inline void multiply(I a, uint32_t m, I& low, I& high) {
   const I k = _mm512_set1_epi32(static_cast<int>(m));

@@ -32,6 +32,10 @@ inline F fma(F a, F b, F c) { return each<F>([&](int i) { return a.v[i] * b.v[i]
 inline F larger(F a, F b) { return each<F>([&](int i) { return a.v[i] > b.v[i] ? a.v[i] : b.v[i]; }); }
 inline F smaller(F a, F b) { return each<F>([&](int i) { return a.v[i] < b.v[i] ? a.v[i] : b.v[i]; }); }
 inline M less(F a, F b) { return each<M>([&](int i) { return a.v[i] < b.v[i]; }); }
+inline M at_most(F a, F b) { return each<M>([&](int i) { return a.v[i] <= b.v[i]; }); }
+inline M less(I a, I b) { return each<M>([&](int i) { return a.v[i] < b.v[i]; }); }
+inline M either(M a, M b) { return each<M>([&](int i) { return a.v[i] || b.v[i]; }); }
+inline M both(M a, M b) { return each<M>([&](int i) { return a.v[i] && b.v[i]; }); }
 inline F pick(M m, F a, F b) { return each<F>([&](int i) { return m.v[i] ? a.v[i] : b.v[i]; }); }
 inline I pick(M m, I a, I b) { return each<I>([&](int i) { return m.v[i] ? a.v[i] : b.v[i]; }); }
 inline M between(int low, int high) { return each<M>([&](int i) { return i >= low && i < high; }); }
@@ -170,10 +174,11 @@ inline I dot8(I acc, W w, int32_t x) {
     for (int i = 0; i < 4; i++) acc.v[j] += (w.v[4 * j + i] - 128) * b[i];
   return acc;
 }
+inline I dot8(I acc, W w, I x) { return dot8(acc, w, x.v[0]); }
 // acc[j] += sum_i x[i] * w[j][i], x unsigned and w signed.
-inline I dot_signed(I acc, int32_t x, W w) {
+inline I dot_signed(I acc, I x, W w) {
   uint8_t b[4];
-  memcpy(b, &x, 4);
+  memcpy(b, &x.v[0], 4);
   for (int j = 0; j < 16; j++)
     for (int i = 0; i < 4; i++) acc.v[j] += b[i] * static_cast<int8_t>(w.v[4 * j + i]);
   return acc;

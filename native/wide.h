@@ -108,7 +108,7 @@ void wide_rows(const uint8_t* w, const uint8_t* scales, const uint8_t* next, con
   dot_pair<0>(w, x, 0, first);
   for (int p = 0; p < pairs; p += 2) {
     if (p + 1 < pairs) dot_pair<1>(w, x, p + 1, second);
-    for (int b = 2 * p; b < 2 * p + 4 && b < blocks; b++) prefetch_block<KIND>(next, b);
+    for (int b = 2 * p; b < 2 * p + 4 && b < blocks; b++) ask_for_block<KIND>(next, b);
     add_pair<KIND, R>(scales, x_scales, p, blocks, first, acc);
     if (p + 2 < pairs) dot_pair<0>(w, x, p + 2, first);
     if (p + 1 < pairs) add_pair<KIND, R>(scales, x_scales, p + 1, blocks, second, acc);

@@ -18,23 +18,25 @@ inline void configure_attention(int rows, int bytes, int quads) {
 
 inline bool shares_tile(const Queries& q) { return 2 * q.count <= 16; }
 
-// Scores of every query against tiles [t0, t1) of 16 keys, 16 quads of dimensions at a time.
-inline void wide_score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
+// Scores of every query against pages [p0, p1), 16 keys and 16 quads of dimensions at a time.
+inline void wide_score_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int p0, int p1,
                             SpanScratch& s) {
   alignas(64) int32_t dots[2 * TILE][TILE];
   const int stride = 4 * h.quads;
   const int whole = h.quads < 16 ? h.quads : 16;
-  if (h.quads > 16 && h.quads % 16) return score_span(h, q, keys, t0, t1, s);
+  if (h.quads > 16 && h.quads % 16) return score_span(h, q, keys, p0, p1, s);
   const bool shared = shares_tile(q);
   configure_attention(shared ? 2 * q.count : q.count, 4 * whole, whole);
-  for (int t = t0; t < t1; t++) {
+  for (int t = 2 * p0; t < 2 * p1; t++) {
     const uint8_t* page = keys.pages[t / 2];
     const uint8_t* k = page + t % 2 * h.quads * 64;
-    prefetch_tile(h, keys, t);
+    const uint8_t* next = keys.next[t / 2];
+    if (next) ask_for(next + t % 2 * h.quads * 64, h.quads * 64);
+    if (next && t % 2) ask_for(next + h.key_scales, h.bytes - h.key_scales);
     _tile_zero(0);
     _tile_zero(1);
     for (int c = 0; c < h.quads; c += whole) {
-      if (t == t0 || h.quads > whole) {
+      if (t == 2 * p0 || h.quads > whole) {
         _tile_loadd(4, q.high + 4 * c, stride);
         if (!shared) _tile_loadd(5, q.low + 4 * c, stride);
       }
@@ -59,8 +61,8 @@ inline void wide_score_span(const HeadLayout& h, const Queries& q, const SpanKey
   _tile_dpbusd(A, 4, V);                         \
   if (!shared) _tile_dpbusd(B, 5, V);
 
-// Weighted values over whole pages [t0 / 2, t1 / 2), two chunks of 16 dimensions at a time.
-inline void wide_mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int t0, int t1,
+// Weighted values over pages [p0, p1), two chunks of 16 dimensions at a time.
+inline void wide_mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys, int p0, int p1,
                           const SpanScratch& s, float* mixed) {
   alignas(64) int32_t dots[2][2 * TILE][TILE];
   const bool shared = shares_tile(q);
@@ -72,8 +74,9 @@ inline void wide_mix_span(const HeadLayout& h, const Queries& q, const SpanKeys&
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int p = t0 / 2; p < t1 / 2; p++) {
+    for (int p = p0; p < p1; p++) {
       const uint8_t* v = keys.pages[p] + h.values + dim * 4;
+      if (dim == 0 && keys.next[p]) ask_for(keys.next[p] + h.values, h.key_scales - h.values);
       _tile_loadd(4, s.bytes[0] + PAGE_TOKENS * p, SPAN);
       if (!shared) _tile_loadd(5, s.bytes[q.count] + PAGE_TOKENS * p, SPAN);
       OUTRIDER_MIX(0, 1, 6, v)
