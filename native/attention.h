@@ -266,10 +266,6 @@ inline void mix_span(const HeadLayout& h, const Queries& q, const SpanKeys& keys
   }
 }
 
-#ifdef OUTRIDER_WIDE_ROWS
-#include "wide_attention.h"
-#endif
-
 // Query i sees keys low[i] .. high[i] - 1 of the span.
 void attend(const HeadLayout& h, const Queries& q, const SpanKeys& keys, const int* low,
             const int* high, Partial* part, float* mixed) {
@@ -282,18 +278,9 @@ void attend(const HeadLayout& h, const Queries& q, const SpanKeys& keys, const i
   }
   if (from >= upto) from = upto = 0;
   const int p0 = from / PAGE_TOKENS, p1 = (upto + PAGE_TOKENS - 1) / PAGE_TOKENS;
-#ifdef OUTRIDER_WIDE_ROWS
-  const bool wide = wide_ready();
-  if (wide) wide_score_span(h, q, keys, p0, p1, scratch);
-#else
-  constexpr bool wide = false;
-#endif
-  if (!wide) score_span(h, q, keys, p0, p1, scratch);
+  score_span(h, q, keys, p0, p1, scratch);
   for (int i = 0; i < q.count; i++)
     part[i] = weigh(scratch, i, q.count, p0, p1, low[i], high[i], keys, h.value_scales);
-#ifdef OUTRIDER_WIDE_ROWS
-  if (wide) return wide_mix_span(h, q, keys, p0, p1, scratch, mixed);
-#endif
   mix_span(h, q, keys, p0, p1, scratch, mixed);
 }
 

@@ -155,7 +155,7 @@ class Strips {
     spread_ = false;
 #ifdef OUTRIDER_WIDE_ROWS
     spread_ = wide_ && quantised(t.part.kind);
-    if (spread_ && n_ > STRIP_ROWS) SPREADS[static_cast<int>(t.part.kind)](t.data, m_.cols / BLOCK, bytes_);
+    if (spread_) SPREADS[static_cast<int>(t.part.kind)](t.data, m_.cols / BLOCK, bytes_);
 #endif
   }
 
@@ -186,21 +186,12 @@ class Strips {
   bool spread_ = false;
 #ifdef OUTRIDER_WIDE_ROWS
   void wide_strip(int row, int count, Strip out) {
-    const Part& p = tile_->part;
-    const int kind = static_cast<int>(p.kind), blocks = m_.cols / BLOCK;
-    const int chunk = n_ > STRIP_ROWS ? blocks : WIDE_CHUNK;
-    const uint8_t* scales = tile_->data + blocks * quant_bytes(p.kind);
+    const Kind kind = tile_->part.kind;
+    const int blocks = m_.cols / BLOCK;
+    const uint8_t* scales = tile_->data + blocks * quant_bytes(kind);
     const size_t line = line_of(acts_, row);
-    memset(out, 0, sizeof(Strip));
-    for (int b = 0; b < blocks; b += chunk) {
-      const int some = blocks - b < chunk ? blocks - b : chunk;
-      if (n_ <= STRIP_ROWS) SPREADS[kind](tile_->data + b * quant_bytes(p.kind), some, bytes_);
-      const size_t first = line + static_cast<size_t>(b) * STRIP_ROWS;
-      WIDES[kind][(count + 1) / 2 - 1](
-          bytes_, scales + b * scale_bytes(p.kind),
-          next_ + b * (quant_bytes(p.kind) + scale_bytes(p.kind)),
-          acts_.q + first * LINE, acts_.scale + first, some, out);
-    }
+    WIDES[static_cast<int>(kind)][(count + 1) / 2 - 1](bytes_, scales, next_, acts_.q + line * LINE,
+                                                       acts_.scale + line, blocks, out);
   }
 
   bool wide_ = false;

@@ -6,8 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-constexpr int WIDE_MIN = 7;      // fewer rows run faster in product.h
-constexpr int WIDE_CHUNK = 16;   // blocks spread at a time for a single strip: all in the first cache
+constexpr int WIDE_MIN = 16;  // fewer rows are as fast in product.h
 
 // Whether the processor has int8 tiles and the kernel lets this process use them.
 inline bool wide_available() {
@@ -96,7 +95,7 @@ inline void add_pair(const uint8_t* scales, const BlockScale* x, int pair, int b
   }
 }
 
-// R rows against `blocks` blocks of one tile, continuing the sums in `out`. The next pair's dots are
+// R rows against `blocks` blocks of one tile. The next pair's dots are
 // started before the last pair's are added, so that tile latencies hide behind the float work.
 template <Kind KIND, int R>
 void wide_rows(const uint8_t* w, const uint8_t* scales, const uint8_t* next, const int8_t* x,
@@ -104,7 +103,7 @@ void wide_rows(const uint8_t* w, const uint8_t* scales, const uint8_t* next, con
   alignas(64) Dots first, second;
   const int pairs = (blocks + 1) / 2;
   F acc[R];
-  for (int i = 0; i < R; i++) acc[i] = load(out[i]);
+  for (int i = 0; i < R; i++) acc[i] = splat(0.0f);
   dot_pair<0>(w, x, 0, first);
   for (int p = 0; p < pairs; p += 2) {
     if (p + 1 < pairs) dot_pair<1>(w, x, p + 1, second);

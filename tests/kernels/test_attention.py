@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kernel_toys import filled_store, one_group, randn, relative, same_bits
+from kernel_toys import filled_store, generator, one_group, randn, relative, same_bits
 
 from outrider.kernels.rows import RowGroup, Rows
 
@@ -60,13 +60,15 @@ def test_groups_do_not_notice_each_other(kernels):
 
 
 def test_page_order_does_not_matter(kernels):
-    shuffled = [4, 0, 7, 2, 6, 1, 3, 5]
+    shuffled = torch.randperm(53, generator=generator(3)).tolist()[:40]
+    k, v, q = randn(1270, 2, 64), randn(1270, 2, 64, seed=1), randn(3, 4, 64, seed=2)
     outputs = []
-    for table in (list(range(8)), shuffled):
-        store = kernels.allocate(1, 8, 2, 64)
-        rows = Rows((RowGroup(0, 250, table),))
-        kernels.write(store, 0, randn(250, 2, 64), randn(250, 2, 64, seed=1), rows)
-        outputs.append(run(kernels, store, table, randn(3, 4, 64, seed=2), 247))
+    for table in (list(range(40)), shuffled):
+        store = kernels.allocate(2, 53, 2, 64)
+        rows = Rows((RowGroup(0, 1270, table),))
+        for layer in range(2):
+            kernels.write(store, layer, k * (layer + 1), v * (layer + 1), rows)
+        outputs.append(run(kernels, store, table, q, 1267))
     assert same_bits(*outputs)
 
 

@@ -35,6 +35,17 @@ def test_ties_go_to_the_lowest_id(kernels):
     assert kernels.argmax(-x, head).tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("first", [0, 5, 1500, 1601, 2999])
+def test_ties_go_to_the_lowest_id_whoever_finds_it(kernels, first):
+    """A thread that has done its own share takes tiles from the end of another's: lower ids later."""
+    rows = torch.zeros(3000, 64)
+    rows[first:] = randn(1, 64)
+    head = kernels.prepare([raw_float("w", rows)])
+    x = randn(1, 64).repeat(3, 1)
+    for _ in range(20):
+        assert kernels.argmax(x, head).tolist() == [first] * 3
+
+
 def test_nan_does_not_win(native):
     weights = randn(100, 64)
     weights[7] = torch.nan
