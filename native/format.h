@@ -7,13 +7,26 @@ namespace outrider {
 
 constexpr int TILE = 16;        // outputs that are interleaved in one weight tile
 constexpr int BLOCK = 32;       // inputs that share one quantisation scale
-constexpr int LINE = 64;        // bytes of one quantised block of one activation row
+constexpr int LINE = 32;        // bytes of one quantised block of one activation row
 
 // Ask for memory that is read soon, into the second cache. Always inlined: GCC takes a function that
 // does nothing else for one without effect and drops the calls.
 [[gnu::always_inline]] inline void ask_for(const uint8_t* p, size_t bytes) {
 #pragma GCC unroll 9
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
+// Ask for memory that is written soon. If another core wrote it last, it takes as long to come as from
+// memory, and stores would wait for it one after another.
+[[gnu::always_inline]] inline void ask_to_write(const void* p, size_t bytes) {
+  const char* at = static_cast<const char*>(p);
+  for (size_t i = 0; i < bytes; i += 64) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(at[i]));  // does nothing on processors without it
+#else
+    __builtin_prefetch(at + i, 1, 3);
+#endif
+  }
 }
 
 // Q4: d (q - 8). Q4M: d q + m. Q8: d (q - 128). Q8M: d q + m with q below 32.
@@ -62,10 +75,7 @@ inline const Part& part_of(const Matrix& m, int tile) {
   return m.parts[at];
 }
 
-// One block of 32 activations: 32 integers in one half of a line, zeros in the other. Even blocks use
-// the first half, odd ones the second, so that 16 lines, 8 rows of a block and 8 of the next, make a
-// tile whose product with 64 inputs of 16 outputs keeps the two blocks apart.
-constexpr int STRIP_ROWS = 8;
+constexpr int STRIP_ROWS = 8;  // rows that share a load of weights
 
 struct alignas(16) BlockScale {
   float d;         // scale
@@ -74,24 +84,22 @@ struct alignas(16) BlockScale {
   int32_t sum128;  // -128 times their sum: turns q8 into q8 - 128
 };
 
-// Activation rows [n, cols] as a product reads them: groups of 8 rows, in a group block after block
-// (an even number of them), in a block row after row. Float rows are x + r * ld.
+// Activation rows [n, cols] as a product reads them: strips of 8 rows, in a strip block after block,
+// in a block row after row. Float rows are x + r * ld.
 struct Acts {
   const float* x;
   size_t ld;
-  int8_t* q;          // lines of 64 bytes
+  int8_t* q;          // lines of 32 bytes
   BlockScale* scale;  // one for each line
   int blocks;
 };
 
-inline int even(int blocks) { return (blocks + 1) / 2 * 2; }
-
 // Index of the line of one row's block 0; block b is b * STRIP_ROWS lines on.
 inline size_t line_of(const Acts& a, int row) {
-  return static_cast<size_t>(row / STRIP_ROWS) * even(a.blocks) * STRIP_ROWS + row % STRIP_ROWS;
+  return static_cast<size_t>(row / STRIP_ROWS) * a.blocks * STRIP_ROWS + row % STRIP_ROWS;
 }
 inline size_t line_count(int rows, int cols) {
-  return static_cast<size_t>((rows + STRIP_ROWS - 1) / STRIP_ROWS) * STRIP_ROWS * even(cols / BLOCK);
+  return static_cast<size_t>((rows + STRIP_ROWS - 1) / STRIP_ROWS) * STRIP_ROWS * (cols / BLOCK);
 }
 
 }  // namespace outrider

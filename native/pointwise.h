@@ -78,15 +78,13 @@ inline Scale scale_for(int32_t peak_bits, float limit) {
 // Integer order of absolute values is their float order, with NaN on top.
 inline I magnitude(F a) { return clear_sign(bits(a)); }
 
-// Write block b of one row: its integers, the zeros beside them, and its scales.
-inline void quantize_block(F a, F b, const Acts& acts, size_t line, int block) {
+// Write block b of one row: its integers and its scales.
+inline void quantize_block(F a, F b, const Acts& acts, size_t line) {
   const Scale s = scale_for(max_lanes(larger(magnitude(a), magnitude(b))), 127.0f);
   const I qa = to_int(mul(a, splat(s.inverse))), qb = to_int(mul(b, splat(s.inverse)));
   int8_t* q = acts.q + line * LINE;
-  const int half = block % 2 * BLOCK;
-  to_int8(q + half, qa);
-  to_int8(q + half + 16, qb);
-  memset(q + (BLOCK - half), 0, BLOCK);
+  to_int8(q, qa);
+  to_int8(q + 16, qb);
   const uint32_t sum = static_cast<uint32_t>(sum_lanes(add(qa, qb)));
   BlockScale& scale = acts.scale[line];
   scale.d = s.d;
@@ -98,7 +96,7 @@ inline void quantize_block(F a, F b, const Acts& acts, size_t line, int block) {
 void quantize(const float* x, int cols, const Acts& acts, int row) {
   size_t line = line_of(acts, row);
   for (int b = 0; b < cols / BLOCK; b++, line += STRIP_ROWS)
-    quantize_block(load(x + b * BLOCK), load(x + b * BLOCK + 16), acts, line, b);
+    quantize_block(load(x + b * BLOCK), load(x + b * BLOCK + 16), acts, line);
 }
 
 void swiglu(const float* gate, const float* up, int count, float* out) {

@@ -51,7 +51,7 @@ void quantised_strip(const uint8_t* tile, const uint8_t* next, int cols, const i
 #pragma GCC unroll 8
     for (int i = 0; i < R; i++) {
       const BlockScale& r = x_scales[b * STRIP_ROWS + i];
-      const int8_t* q = x + (b * STRIP_ROWS + i) * LINE + b % 2 * BLOCK;
+      const int8_t* q = x + (b * STRIP_ROWS + i) * LINE;
       acc[i] = fma(to_float(dot_block<KIND>(w, q, r)), mul(d, splat(r.d)), acc[i]);
       if constexpr (has_minimum(KIND)) acc[i] = fma(m, splat(r.s), acc[i]);
     }
@@ -200,14 +200,18 @@ class Strips {
 #endif
 };
 
+// While a tile is read, the one two on is asked for: with fewer rows than 8, memory takes longer to
+// come than one tile to compute. Past a run's end that is what `after` names, if anything.
 void product(const Matrix& m, int low, int high, const Acts& acts, int n, const Outputs& out,
              const uint8_t* after) {
   alignas(64) Strip strip;
   Strips strips(m, acts, n);
   for (int tile = low; tile < high; tile++) {
     const Tile t = tile_at(m, tile);
-    strips.open(t, after && tile + 1 == high ? after : t.after());
+    const int beyond = tile + 2 - high;
+    strips.open(t, after && beyond >= 0 ? after + beyond * t.part.stride : t.after() + t.part.stride);
     for (int row = 0, count; row < n; row += count) {
+      for (int i = row; i < n && i < row + STRIP_ROWS; i++) ask_to_write(out.data + i * out.ld + t.col, 1);
       count = strips.next(row, strip);
       for (int i = 0; i < count; i++) {
         float* y = out.data + (row + i) * out.ld + t.col;
@@ -223,6 +227,14 @@ inline Tile paired_tile(const Matrix& m, int pair, int side) {
   return tile_at(m, (side < 2 ? 0 : m.tiles / 2) + 2 * pair + side % 2);
 }
 
+// One block of the first strip of rows.
+inline void ask_to_write_block(const Acts& out, int n, int block) {
+  if (!out.q) return;
+  const int rows = n < STRIP_ROWS ? n : STRIP_ROWS;
+  ask_to_write(out.q + block * STRIP_ROWS * LINE, rows * LINE);
+  ask_to_write(out.scale + block * STRIP_ROWS, rows * sizeof(BlockScale));
+}
+
 // Gate and up columns [32 low, 32 high): four tiles a pair, row group by row group.
 void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Acts& out, float* wide,
            const uint8_t* after) {
@@ -231,10 +243,16 @@ void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Ac
   for (int pair = low; pair < high; pair++) {
     for (int side = 0; side < 4; side++) {
       const Tile t = paired_tile(m, pair, side);
-      const uint8_t* next = after;
-      if (side < 3) next = paired_tile(m, pair, side + 1).data;
-      else if (pair + 1 < high || !after) next = paired_tile(m, pair, 1).after();
+      const uint8_t* next;
+      if (side < 2) {
+        next = paired_tile(m, pair, side + 2).data;
+      } else if (after && pair + 1 == high) {
+        next = after + (side - 2) * t.part.stride;
+      } else {
+        next = paired_tile(m, pair, side - 2).after() + t.part.stride;
+      }
       strips.open(t, next);
+      if (side == 0) ask_to_write_block(out, n, pair);
       for (int row = 0, count; row < n; row += count) {
         count = strips.next(row, strip);
         for (int i = 0; i < count; i++) store(wide + ((row + i) * 4 + side) * TILE, load(strip[i]));
@@ -243,7 +261,7 @@ void gated(const Matrix& m, int low, int high, const Acts& acts, int n, const Ac
     for (int row = 0; row < n; row++) {
       const float* y = wide + row * 4 * TILE;
       const F a = silu(load(y), load(y + 2 * TILE)), b = silu(load(y + TILE), load(y + 3 * TILE));
-      if (out.q) quantize_block(a, b, out, line_of(out, row) + pair * STRIP_ROWS, pair);
+      if (out.q) quantize_block(a, b, out, line_of(out, row) + pair * STRIP_ROWS);
       if (out.x) {
         float* z = const_cast<float*>(out.x) + row * out.ld + pair * BLOCK;
         store(z, a);

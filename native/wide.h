@@ -1,4 +1,4 @@
-// Strips of up to 8 rows with AMX tiles, two blocks of 32 inputs in one tile product. The integer dots
+// Strips of up to 8 rows with AMX tiles, a block of 32 inputs in one tile product. The integer dots
 // are the same numbers as those of product.h, and the float accumulation is the same sequence, so a
 // row's bits do not tell which ran.
 #pragma once
@@ -28,14 +28,14 @@ struct alignas(64) TileConfig {
   uint8_t rows[16];
 };
 
-// Every tile is 16 lines of 64 bytes. 0 and 1: dots, 8 rows of an even block, then 8 of an odd one.
-// 4 and 5: activation lines of both. 6 and 7: weights, 8 quads of inputs of each.
+// Tiles 0 and 1: dots of 8 rows and 16 outputs. 4 and 5: a block of 8 rows. 6 and 7: weights, 8 quads
+// of inputs.
 inline void configure_tiles() {
   TileConfig config{};
   config.palette = 1;
   for (int t = 0; t < 8; t++) {
-    config.bytes[t] = 64;
-    config.rows[t] = 16;
+    config.bytes[t] = t == 4 || t == 5 ? LINE : 64;
+    config.rows[t] = 8;
   }
   // The operand keeps every field's store alive.
   asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
@@ -54,14 +54,13 @@ inline void spread_block(const uint8_t* p, uint8_t* out) {
   }
 }
 
-using Dots = int32_t[2 * STRIP_ROWS][TILE];
+using Dots = int32_t[STRIP_ROWS][TILE];
 
-// Dots of a pair of blocks. Of the last pair's missing block both lines and weights may be stale:
-// they meet only in the dots of that block, which nobody reads.
+// Dots of one block.
 template <int SET>
-inline void dot_pair(const uint8_t* w, const int8_t* x, int pair, Dots dots) {
-  const int8_t* lines = x + pair * (2 * STRIP_ROWS * LINE);
-  const uint8_t* weights = w + pair * size_t{1024};
+inline void dot_rows(const uint8_t* w, const int8_t* x, int b, Dots dots) {
+  const int8_t* lines = x + b * STRIP_ROWS * LINE;
+  const uint8_t* weights = w + b * size_t{512};
   if constexpr (SET == 0) {
     _tile_loadd(4, lines, LINE);
     _tile_loadd(6, weights, 64);
@@ -77,40 +76,37 @@ inline void dot_pair(const uint8_t* w, const int8_t* x, int pair, Dots dots) {
   }
 }
 
-// Continue the float sums of R rows with the dots of a pair of blocks.
+// Continue the float sums of R rows with the dots of a block.
 template <Kind KIND, int R>
-inline void add_pair(const uint8_t* scales, const BlockScale* x, int pair, int blocks, const Dots dots,
-                     F* acc) {
-  for (int k = 0; k < 2 && 2 * pair + k < blocks; k++) {
-    const int b = 2 * pair + k;
-    const uint16_t* s = reinterpret_cast<const uint16_t*>(scales + b * scale_bytes(KIND));
-    const F d = from_half(s);
-    const F m = has_minimum(KIND) ? from_half(s + 16) : d;
-    const BlockScale* r = x + b * STRIP_ROWS;
+inline void add_block(const uint8_t* scales, const BlockScale* x, int b, const Dots dots, F* acc) {
+  const uint16_t* s = reinterpret_cast<const uint16_t*>(scales + b * scale_bytes(KIND));
+  const F d = from_half(s);
+  const F m = has_minimum(KIND) ? from_half(s + 16) : d;
+  const BlockScale* r = x + b * STRIP_ROWS;
 #pragma GCC unroll 8
-    for (int i = 0; i < R; i++) {
-      acc[i] = fma(to_float(load_int(dots[k * STRIP_ROWS + i])), mul(d, splat(r[i].d)), acc[i]);
-      if constexpr (has_minimum(KIND)) acc[i] = fma(m, splat(r[i].s), acc[i]);
-    }
+  for (int i = 0; i < R; i++) {
+    acc[i] = fma(to_float(load_int(dots[i])), mul(d, splat(r[i].d)), acc[i]);
+    if constexpr (has_minimum(KIND)) acc[i] = fma(m, splat(r[i].s), acc[i]);
   }
 }
 
-// R rows against `blocks` blocks of one tile. The next pair's dots are
-// started before the last pair's are added, so that tile latencies hide behind the float work.
+// R rows against `blocks` blocks of one tile. The next block's dots are started before the last one's
+// are added, so that tile latencies hide behind the float work.
 template <Kind KIND, int R>
 void wide_rows(const uint8_t* w, const uint8_t* scales, const uint8_t* next, const int8_t* x,
                const BlockScale* x_scales, int blocks, Strip out) {
   alignas(64) Dots first, second;
-  const int pairs = (blocks + 1) / 2;
   F acc[R];
   for (int i = 0; i < R; i++) acc[i] = splat(0.0f);
-  dot_pair<0>(w, x, 0, first);
-  for (int p = 0; p < pairs; p += 2) {
-    if (p + 1 < pairs) dot_pair<1>(w, x, p + 1, second);
-    for (int b = 2 * p; b < 2 * p + 4 && b < blocks; b++) ask_for_block<KIND>(next, b);
-    add_pair<KIND, R>(scales, x_scales, p, blocks, first, acc);
-    if (p + 2 < pairs) dot_pair<0>(w, x, p + 2, first);
-    if (p + 1 < pairs) add_pair<KIND, R>(scales, x_scales, p + 1, blocks, second, acc);
+  dot_rows<0>(w, x, 0, first);
+  for (int b = 0; b < blocks; b += 2) {
+    if (b + 1 < blocks) dot_rows<1>(w, x, b + 1, second);
+    ask_for_block<KIND>(next, b);
+    add_block<KIND, R>(scales, x_scales, b, first, acc);
+    if (b + 1 == blocks) break;
+    if (b + 2 < blocks) dot_rows<0>(w, x, b + 2, first);
+    ask_for_block<KIND>(next, b + 1);
+    add_block<KIND, R>(scales, x_scales, b + 1, second, acc);
   }
   for (int i = 0; i < R; i++) store(out[i], acc[i]);
 }

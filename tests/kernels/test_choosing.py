@@ -37,7 +37,7 @@ def test_ties_go_to_the_lowest_id(kernels):
 
 @pytest.mark.parametrize("first", [0, 5, 1500, 1601, 2999])
 def test_ties_go_to_the_lowest_id_whoever_finds_it(kernels, first):
-    """A thread that has done its own share takes tiles from the end of another's: lower ids later."""
+    """A thread that is done with its share takes the end of another's: lower ids come later."""
     rows = torch.zeros(3000, 64)
     rows[first:] = randn(1, 64)
     head = kernels.prepare([raw_float("w", rows)])

@@ -40,7 +40,8 @@ OPTIONAL_BIASES: Final = frozenset(
         "markov_head.joint_proj.bias",
     }
 )
-QUANTIZED: Final = "Q8_0"
+#: Forms of matrices stored as uint8: GGUF's blocks of 32 weights, told apart by bytes per block.
+QUANTIZED: Final = ("Q8_0", "Q4_1")
 
 
 class DrafterTensors:
@@ -54,7 +55,7 @@ class DrafterTensors:
 
         Args:
             folder: the checkpoint.
-            quantized: matrices may be stored as uint8 in GGUF's Q8_0 block layout.
+            quantized: matrices may be stored as uint8 in one of the QUANTIZED layouts.
         """
         self._folder = folder
         self._quantized = quantized
@@ -78,19 +79,30 @@ class DrafterTensors:
         if name not in self._stored and name in OPTIONAL_BIASES:
             return raw_float(name, torch.zeros(shape))
         if self._quantized and len(shape) == 2 and self._folder.format(stored) == "U8":
-            block, nbytes = BLOCK_FORMATS[QUANTIZED]
-            if shape[1] % block:
-                raise DrafterError(
-                    f"{self._folder.source}: tensor {stored} has rows of {shape[1]}, not a "
-                    f"multiple of {block}, so it cannot be {QUANTIZED}"
-                )
-            packed = (shape[0], shape[1] // block * nbytes)
-            data = self._folder.integers(stored, packed)
-            return RawWeight(stored, shape, QUANTIZED, data)
+            return self._blocks(stored, shape)
         if name == "mask_embedding" and self._folder.shape(stored) == (1, *shape):
             weight = self._folder.tensor(stored)
             return RawWeight(stored, shape, weight.format, weight.data[0])
         return self._folder.tensor(stored, shape)
+
+    def _blocks(self, stored: str, shape: tuple[int, ...]) -> RawWeight:
+        """A matrix in blocks, of whichever format fills its rows."""
+        found = self._folder.shape(stored)
+        sizes = {}
+        for name in QUANTIZED:
+            block, nbytes = BLOCK_FORMATS[name]
+            if shape[1] % block:
+                raise DrafterError(
+                    f"{self._folder.source}: tensor {stored} has rows of {shape[1]}, not a "
+                    f"multiple of {block}, so it cannot be {name}"
+                )
+            sizes[shape[0], shape[1] // block * nbytes] = name
+        if found not in sizes:
+            known = " or ".join(f"{list(size)} ({name})" for size, name in sizes.items())
+            raise DrafterError(
+                f"{self._folder.source}: tensor {stored} has shape {list(found)}; expected {known}"
+            )
+        return RawWeight(stored, shape, sizes[found], self._folder.integers(stored, found))
 
     def integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return an integer tensor.
@@ -123,8 +135,8 @@ def _load(path: Path, target: DenseModel, draft_pages: int) -> Drafter:
     fields = read_json(path / "config.json")
     kind = read_kind(fields)
     quantization = fields.sub("outrider_quantization").string("format", None)
-    if quantization not in (None, QUANTIZED):
-        raise fields.sub("outrider_quantization").error("format", QUANTIZED)
+    if quantization not in (None, *QUANTIZED):
+        raise fields.sub("outrider_quantization").error("format", " or ".join(QUANTIZED))
     tensors = DrafterTensors(TensorFolder(path), quantization is not None)
     if kind == "mtp":
         mtp_config = read_mtp_config(fields)
