@@ -36,6 +36,7 @@ AttentionPlan Engine::plan(const RowSet& rows, int heads, int kv_heads, int wind
         const int taken = end - head < per ? end - head : per;
         plan.tasks.push_back({static_cast<int>(i), kv, head, taken, row, count, first, spans, own, plan.units});
         plan.units += spans + own;
+        plan.queries = count * taken > plan.queries ? count * taken : plan.queries;
         if (taken < per) head -= per - taken;
       }
     }
@@ -192,12 +193,24 @@ void Engine::finish_query(const Attention& a, const Task& task, int query, const
 
 namespace {
 
-void forget(Partial* parts, float* mixed, size_t values) {
-  for (int i = 0; i < MAX_QUERIES; i++) parts[i] = {-__builtin_inff(), 0.0f};
+void forget(Partial* parts, int queries, float* mixed, size_t values) {
+  for (int i = 0; i < queries; i++) parts[i] = {-__builtin_inff(), 0.0f};
   for (size_t i = 0; i < values; i++) mixed[i] = 0.0f;
 }
 
 }  // namespace
+
+// Merge the spans of one query in order; `mixed` is scratch.
+void Engine::merge_query(const Attention& a, const Task& task, int query, float* mixed) {
+  const HeadLayout& layout = a.store->layout;
+  Partial merged;
+  forget(&merged, 1, mixed, layout.width);
+  for (size_t unit = task.unit; unit < static_cast<size_t>(task.unit + task.count()); unit++) {
+    const size_t at = unit * MAX_QUERIES + query;
+    path_.merge(layout, merged, mixed, partials_.as<Partial>(0)[at], values_.as<float>(0) + at * layout.width);
+  }
+  finish_query(a, task, query, merged, mixed);
+}
 
 void Engine::attention(Worker& worker, const Attention& a, const Ahead& ahead) {
   Lane& lane = *lanes_[worker.id()];
@@ -211,7 +224,7 @@ void Engine::attention(Worker& worker, const Attention& a, const Ahead& ahead) {
     // Later rows see more keys: longest tasks first.
     while (worker.take(count, 1, low, high)) {
       const Task& task = tasks[count - 1 - low];
-      forget(merged, mixed, values);
+      forget(merged, MAX_QUERIES, mixed, values);
       attend_task(lane, a, task, 0, task.count(), task.unit + task.count(), {merged, mixed, true});
       for (int i = 0; i < task.queries(); i++)
         finish_query(a, task, i, merged[i], mixed + i * a.store->layout.width);
@@ -237,16 +250,10 @@ void Engine::attention(Worker& worker, const Attention& a, const Ahead& ahead) {
     }
   }
   worker.meet();
-  while (worker.take(count * MAX_QUERIES, 1, low, high)) {
-    const Task& task = tasks[low / MAX_QUERIES];
-    const int query = low % MAX_QUERIES;
-    if (query >= task.queries()) continue;
-    forget(merged, mixed, a.store->layout.width);
-    for (size_t at = task.unit; at < static_cast<size_t>(task.unit + task.count()); at++)
-      path_.merge(a.store->layout, merged[0], mixed, partials[at * MAX_QUERIES + query],
-                  all + at * values + query * a.store->layout.width);
-    finish_query(a, task, query, merged[0], mixed);
-  }
+  const int most = a.plan->queries;
+  while (worker.take_run(count * most, low, high))
+    for (int i = low; i < high; i++)
+      if (i % most < tasks[i / most].queries()) merge_query(a, tasks[i / most], i % most, mixed);
   worker.meet(ahead);
 }
 

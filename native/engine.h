@@ -106,6 +106,7 @@ struct AttentionPlan {
   int window;
   std::vector<Task> tasks;
   int units = 0;
+  int queries = 0;     // most of a task
   bool split = false;  // few tasks with many spans: threads share the spans of a task
 };
 
@@ -232,6 +233,7 @@ class Engine {
   void attend_task(Lane& lane, const Attention& a, const Task& task, int low, int high, int last,
                    const SpanSums& sums);
   void load_task(Lane& lane, const Attention& a, const Task& task, Queries& queries);
+  void merge_query(const Attention& a, const Task& task, int query, float* mixed);
   void finish_query(const Attention& a, const Task& task, int query, const Partial& part, const float* mixed);
   SpanKeys span_keys(const Attention& a, const Task& task, int span) const;
   SpanKeys unit_keys(const Attention& a, int unit) const;

@@ -75,7 +75,7 @@ void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index, 
   const Stack& s = pass.stack;
   const int d = s.head_dim, n = pass.rows.count;
   int low, high;
-  while (worker.take(n, n < 8 ? 1 : 4, low, high)) {
+  while (worker.take_run(n, low, high)) {
     ask_to_write(pass.flat + low * pass.flat_ld, (high - low) * pass.flat_ld * sizeof(float));
     for (int r = low; r < high; r++) {
       const int group = pass.group_of[r];

@@ -170,6 +170,8 @@ std::unique_ptr<Packed> pack(Pool& pool, Arena& arena, const std::vector<RawPart
     total += p.tiles * p.stride;
     packed->parts.push_back(p);
   }
+  if (static_cast<uint64_t>(m.tiles) >= MOST_ITEMS)
+    throw std::invalid_argument("a matrix of " + std::to_string(m.rows) + " rows is too large");
   const Arena::Piece piece = arena.take(total);
   packed->memory = piece.memory;
   packed->bytes = total;

@@ -27,30 +27,53 @@ constexpr microseconds MEETING{50};
 // Between two calls of a round the caller prepares the next one; waking a sleeper costs more than that.
 constexpr microseconds BETWEEN_CALLS{1000};
 
-// Spin for some microseconds, then give the core away again and again for a while, then sleep. With a
-// core per thread the first step suffices; with a busy neighbour the others keep both sides moving.
-// Returns how long it took after the spinning.
-Team::Duration await(const std::atomic<uint32_t>& word, uint32_t old, microseconds patience) {
+// Spin for some microseconds, then give the core away again and again for a while, then sleep, until
+// `done` of the word. With a core per thread the first step suffices; with a busy neighbour the others
+// keep both sides moving. Returns how long it took after the spinning.
+template <class Done>
+Team::Duration await(const std::atomic<uint32_t>& word, microseconds patience, Done done) {
   for (int i = 0; i < SPINS; i++) {
-    if (word.load(std::memory_order_acquire) != old) return {};
+    if (done(word.load(std::memory_order_acquire))) return {};
     relax();
   }
   const auto start = Team::Clock::now();
   auto now = start;
   for (; now - start < patience; now = Team::Clock::now()) {
-    if (word.load(std::memory_order_acquire) != old) return now - start;
+    if (done(word.load(std::memory_order_acquire))) return now - start;
     sched_yield();
   }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+  uint32_t seen;
+  while (!done(seen = word.load(std::memory_order_acquire))) word.wait(seen, std::memory_order_acquire);
   return Team::Clock::now() - start;
 }
+
+// Items taken of a share in one phase, in one word: from its front, from its back, and the phase. A
+// word of an earlier phase means that none is taken, so nobody needs to clear it. Matrices have fewer
+// than MOST_ITEMS tiles; no pass has as many rows.
+struct Runs {
+  static constexpr int BITS = 20;
+  static constexpr uint64_t MOST = MOST_ITEMS - 1;
+
+  static uint64_t of(uint64_t word, uint32_t phase) {
+    const uint64_t tag = static_cast<uint64_t>(phase) << 2 * BITS;
+    return (word ^ tag) >> 2 * BITS ? tag : word;
+  }
+  static int front(uint64_t word) { return static_cast<int>(word & MOST); }
+  static int back(uint64_t word) { return static_cast<int>(word >> BITS & MOST); }
+};
 
 }  // namespace
 
 bool Worker::take(int total, int chunk, int& low, int& high) {
-  low = pool_.taken(phase_, 0).pieces.fetch_add(chunk, std::memory_order_relaxed);
-  if (low >= total) return false;
-  high = low + chunk < total ? low + chunk : total;
+  std::atomic<uint64_t>& pieces = pool_.pieces_;
+  const uint64_t tag = static_cast<uint64_t>(phase_) << 32;
+  uint64_t seen = pieces.load(std::memory_order_relaxed), now;
+  do {
+    now = (seen ^ tag) >> 32 ? tag : seen;
+    low = static_cast<int>(now - tag);
+    if (low >= total) return false;
+    high = low + chunk < total ? low + chunk : total;
+  } while (!pieces.compare_exchange_weak(seen, tag + high, std::memory_order_relaxed));
   return true;
 }
 
@@ -64,14 +87,15 @@ bool Worker::take_run(int total, int& low, int& high) {
     const int owner = (id_ + k) % size_;
     int first, last;
     share_of(total, owner, first, last);
-    std::atomic<uint64_t>& runs = pool_.taken(phase_, owner).runs;
-    uint64_t seen = runs.load(std::memory_order_relaxed);
+    std::atomic<uint64_t>& word = pool_.seats_[owner].runs;
+    uint64_t seen = word.load(std::memory_order_relaxed);
     while (true) {
-      const int front = first + static_cast<int>(seen & 0xffffffff), back = last - static_cast<int>(seen >> 32);
+      const uint64_t now = Runs::of(seen, phase_);
+      const int front = first + Runs::front(now), back = last - Runs::back(now);
       if (front >= back) break;
       const int run = (back - front + 3) / 4;
-      const uint64_t then = seen + (static_cast<uint64_t>(run) << (k == 0 ? 0 : 32));
-      if (!runs.compare_exchange_weak(seen, then, std::memory_order_relaxed)) continue;
+      const uint64_t then = now + (static_cast<uint64_t>(run) << (k == 0 ? 0 : Runs::BITS));
+      if (!word.compare_exchange_weak(seen, then, std::memory_order_relaxed)) continue;
       low = k == 0 ? front : back - run;
       high = low + run;
       return true;
@@ -80,10 +104,10 @@ bool Worker::take_run(int total, int& low, int& high) {
   return false;
 }
 
-void Worker::meet(const Ahead& ahead) { pool_.arrive(phase_++, size_, ahead); }
+void Worker::meet(const Ahead& ahead) { pool_.arrive(id_, size_, ++phase_, ahead); }
 
 Pool::Pool(int threads)
-    : team_(threads < MOST_THREADS ? threads : MOST_THREADS), taken_(PHASES * team_.most()) {
+    : team_(threads < MOST_THREADS ? threads : MOST_THREADS), seats_(team_.most()) {
   for (int id = 1; id < size(); id++) threads_.emplace_back([this, id] { serve(id); });
 }
 
@@ -94,39 +118,43 @@ Pool::~Pool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void Pool::forget(unsigned phase) {
-  for (int id = 0; id < size(); id++) {
-    taken(phase, id).pieces.store(0, std::memory_order_relaxed);
-    taken(phase, id).runs.store(0, std::memory_order_relaxed);
+// Every thread waits for every other's own word: each crosses from core to core once.
+void Pool::arrive(int id, int size, uint32_t phase, const Ahead& ahead) {
+  // In one order with the sleepers' own checks, so that none is missed.
+  seats_[id].arrived.store(phase, std::memory_order_seq_cst);
+  seats_[id].arrived.notify_all();
+  const auto reached = [phase](uint32_t arrived) { return static_cast<int32_t>(arrived - phase) >= 0; };
+  bool asked = false;
+  Team::Duration waited{};
+  for (int k = 1; k < size; k++) {
+    const std::atomic<uint32_t>& other = seats_[(id + k) % size].arrived;
+    if (reached(other.load(std::memory_order_acquire))) continue;
+    if (!asked)
+      for (int part = 0; part < 2; part++) ask_for(ahead.data[part], ahead.bytes[part]);
+    asked = true;
+    waited += await(other, MEETING, reached);
   }
-}
-
-void Pool::arrive(unsigned phase, int size, const Ahead& ahead) {
-  const uint32_t generation = generation_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size) {
-    arrived_.store(0, std::memory_order_relaxed);
-    forget(phase + 2);
-    generation_.fetch_add(1, std::memory_order_release);
-    generation_.notify_all();
-  } else {
-    for (int part = 0; part < 2; part++) ask_for(ahead.data[part], ahead.bytes[part]);
-    const Team::Duration waited = await(generation_, generation, MEETING);
-    if (waited.count()) waited_.fetch_add(waited.count(), std::memory_order_relaxed);
-  }
+  if (waited.count()) waited_.fetch_add(waited.count(), std::memory_order_relaxed);
 }
 
 void Pool::run(const std::function<void(Worker&)>& function) {
   const auto start = Team::Clock::now();
   const int size = team_.size(start);
-  for (unsigned phase = 0; phase < PHASES; phase++) forget(phase);
+  // Who sat out the last run does not know how far the others are.
+  for (int id = seated_; id < size; id++) {
+    seats_[id].arrived.store(phase_, std::memory_order_relaxed);
+    seats_[id].runs.store(0, std::memory_order_relaxed);
+  }
+  seated_ = size;
   function_ = &function;
   waited_.store(0, std::memory_order_relaxed);
   const uint32_t run = epoch_.load(std::memory_order_relaxed) / NEXT_RUN + 1;
   epoch_.store(run * NEXT_RUN + static_cast<uint32_t>(size), std::memory_order_release);
   if (size > 1) epoch_.notify_all();
-  Worker worker(*this, 0, size);
+  Worker worker(*this, 0, size, phase_);
   function(worker);
   worker.meet();
+  phase_ = worker.phase();
   const auto end = Team::Clock::now();
   team_.note(end, end - start, Team::Duration(waited_.load(std::memory_order_relaxed)));
 }
@@ -134,7 +162,7 @@ void Pool::run(const std::function<void(Worker&)>& function) {
 void Pool::serve(int id) {
   uint32_t seen = 0;
   while (true) {
-    await(epoch_, seen, BETWEEN_CALLS);
+    await(epoch_, BETWEEN_CALLS, [seen](uint32_t epoch) { return epoch != seen; });
     // A run that needs this thread cannot end without it, so such a run is never missed.
     seen = epoch_.load(std::memory_order_acquire);
     if (stopping_.load(std::memory_order_acquire)) return;
@@ -144,7 +172,7 @@ void Pool::serve(int id) {
       epoch_.wait(seen, std::memory_order_acquire);
       continue;
     }
-    Worker worker(*this, id, size);
+    Worker worker(*this, id, size, phase_);
     (*function_)(worker);
     worker.meet();
   }

@@ -10,6 +10,8 @@
 
 namespace outrider {
 
+constexpr uint64_t MOST_ITEMS = uint64_t{1} << 20;  // of one thread's share in a phase
+
 class Pool;
 
 // Memory that a thread will read next: asked for while it waits.
@@ -22,16 +24,17 @@ struct Ahead {
 // take pieces until none is left, then meet. Which thread computes a piece never matters.
 class Worker {
  public:
-  Worker(Pool& pool, int id, int size) : pool_(pool), id_(id), size_(size) {}
+  Worker(Pool& pool, int id, int size, uint32_t phase) : pool_(pool), id_(id), size_(size), phase_(phase) {}
   int id() const { return id_; }
   int size() const { return size_; }
+  uint32_t phase() const { return phase_; }
   // Take the next piece [low, high) of `total` items, at most `chunk` of them.
   bool take(int total, int chunk, int& low, int& high);
   // Take a run of `total` equal items: from the front of this thread's own share, then from the back
   // of another's. A run is a quarter of what is left there: a share is read in order, so that only
   // runs taken from others start in cold memory, and nobody waits long for a slow neighbour.
   bool take_run(int total, int& low, int& high);
-  // This thread's own share [low, high) of `total` items.
+  // This thread's own share [low, high) of `total` items, the same in every phase.
   void share(int total, int& low, int& high) const { share_of(total, id_, low, high); }
   // Wait for every thread; starts the next phase.
   void meet(const Ahead& ahead = {});
@@ -42,7 +45,7 @@ class Worker {
   Pool& pool_;
   int id_;
   int size_;
-  unsigned phase_ = 0;
+  uint32_t phase_;  // of all runs together
 };
 
 class Pool {
@@ -58,30 +61,26 @@ class Pool {
 
  private:
   friend class Worker;
-  // Items taken in one phase. They are zeroed two phases ahead, by the last thread to arrive at a
-  // meeting: nobody can touch them then, since the phase between has not begun.
-  static constexpr unsigned PHASES = 4;
-  struct alignas(64) Taken {
-    std::atomic<int> pieces{0};
-    std::atomic<uint64_t> runs{0};  // of one thread's share: from its front, and from its back << 32
+  // What one thread tells the others. It lies in a cache line that mostly this thread writes: on many
+  // processors a line that another core wrote takes as long to come as memory.
+  struct alignas(64) Seat {
+    std::atomic<uint32_t> arrived{0};  // phases that the thread has left behind
+    std::atomic<uint64_t> runs{0};     // taken of its share; see Runs in pool.cpp
   };
 
-  // Of a thread in a phase; pieces are counted at the first thread.
-  Taken& taken(unsigned phase, int id) { return taken_[phase % PHASES * team_.most() + id]; }
-  void forget(unsigned phase);
-
   void serve(int id);
-  void arrive(unsigned phase, int size, const Ahead& ahead);
+  void arrive(int id, int size, uint32_t phase, const Ahead& ahead);
 
   Team team_;
-  std::vector<Taken> taken_;
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<uint32_t> generation_{0};
-  std::atomic<int64_t> waited_{0};  // nanoseconds of the run's threads together
+  std::vector<Seat> seats_;
+  alignas(64) std::atomic<uint64_t> pieces_{0};  // taken in a phase, whose number is above them
+  std::atomic<int64_t> waited_{0};               // nanoseconds of the run's threads together
   // A run's number, then its threads in the low byte: who reads it knows at once whether to join.
   alignas(64) std::atomic<uint32_t> epoch_{0};
   std::atomic<bool> stopping_{false};
   const std::function<void(Worker&)>* function_ = nullptr;
+  uint32_t phase_ = 0;  // of the next run's first phase
+  int seated_ = 0;      // threads of the last run
   std::vector<std::thread> threads_;
 };
 

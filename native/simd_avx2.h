@@ -74,6 +74,7 @@ inline void store_int(int32_t* p, I x) {
   _mm256_storeu_si256(q + 1, x.b);
 }
 inline I shift_left8(I x) { return {_mm256_slli_epi32(x.a, 8), _mm256_slli_epi32(x.b, 8)}; }
+inline I shift_right9(I x) { return {_mm256_srli_epi32(x.a, 9), _mm256_srli_epi32(x.b, 9)}; }  // unsigned
 inline I shift_right7(I x) { return {_mm256_srai_epi32(x.a, 7), _mm256_srai_epi32(x.b, 7)}; }
 inline I shift_left7(I x) { return {_mm256_slli_epi32(x.a, 7), _mm256_slli_epi32(x.b, 7)}; }
 inline I clear_sign(I x) {

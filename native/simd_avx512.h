@@ -42,6 +42,7 @@ inline I load_int(const int32_t* p) { return _mm512_loadu_si512(p); }
 inline void store_int(int32_t* p, I a) { _mm512_storeu_si512(p, a); }
 inline I shift_left7(I a) { return _mm512_slli_epi32(a, 7); }
 inline I shift_left8(I a) { return _mm512_slli_epi32(a, 8); }
+inline I shift_right9(I a) { return _mm512_srli_epi32(a, 9); }  // unsigned
 inline I shift_right7(I a) { return _mm512_srai_epi32(a, 7); }
 inline I bits(F a) { return _mm512_castps_si512(a); }
 inline F floats(I a) { return _mm512_castsi512_ps(a); }

@@ -68,6 +68,10 @@ inline void store_int(int32_t* p, I a) { memcpy(p, a.v, sizeof a.v); }
 inline I shift_left8(I a) {
   return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << 8); });
 }
+// Unsigned.
+inline I shift_right9(I a) {
+  return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> 9); });
+}
 inline I shift_right7(I a) { return each<I>([&](int i) { return a.v[i] >> 7; }); }
 inline I shift_left7(I a) {
   return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << 7); });

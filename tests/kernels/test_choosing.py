@@ -74,6 +74,16 @@ def test_draw_is_the_composed_one(kernels, count):
     assert torch.equal(got, torch.cat(alone))
 
 
+def test_draws_from_equal_outputs_find_the_largest_noise(kernels):
+    """Native kernels skip noise that cannot win, by a bound that is tight where noise is large."""
+    count, size = 1500, 2003
+    head, x = kernels.prepare([raw_float("w", torch.zeros(size, 32))]), torch.zeros(count, 32)
+    ids = torch.arange(size)
+    noise = torch.stack([kernels.gumbel(9, STREAM_TOKEN, at, ids) for at in range(count)])
+    got = kernels.draw(x, head, [1.0] * count, [9] * count, list(range(count)))
+    assert torch.equal(got, noise.argmax(-1))
+
+
 def test_temperature_zero_draws_the_argmax(native):
     head, x = native.prepare([raw("Q8_0", 3001, 96)]), randn(4, 96)
     got = native.draw(x, head, [0.0, 1.0, 0.0, 1e-6], [1, 2, 3, 4], [5, 6, 7, 8])
