@@ -260,8 +260,9 @@ class TestLayouts:
         whole = load(tmp_path / "whole", target, config, rounded)
         assert fresh_draft(half, 20) == fresh_draft(whole, 20)
 
+    @pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "both"])
     @pytest.mark.parametrize("kind", ["dspark", "mtp"])
-    def test_q8_0(self, tmp_path, target, kind):
+    def test_quantised(self, tmp_path, target, kind, form):
         """Matrices in GGUF's block layout equal their dequantised twins."""
         config = mtp_config() if kind == "mtp" else zlab_config("DSparkDraftModel", markov_rank=32)
         tensors = mtp_tensors(config) if kind == "mtp" else block_tensors(config)
@@ -269,10 +270,12 @@ class TestLayouts:
         for name, tensor in tensors.items():
             packed[name] = dense[name] = tensor
             if tensor.ndim == 2 and tensor.shape[1] % 32 == 0 and "w1" not in name:
-                blocks = quantize(tensor.numpy(), GGMLQuantizationType.Q8_0)
+                used = ("Q8_0" if "q_proj" in name else "Q4_1") if form == "both" else form
+                blocks = quantize(tensor.numpy(), GGMLQuantizationType[used])
                 packed[name] = torch.from_numpy(np.ascontiguousarray(blocks))
-                dense[name] = _dequantized(packed[name], tensor.shape)
-        quantized = {**config, "outrider_quantization": {"format": "Q8_0"}}
+                dense[name] = _dequantized(packed[name], tensor.shape, used)
+        declared = "Q4_1" if form == "both" else form
+        quantized = {**config, "outrider_quantization": {"format": declared}}
         one = load(tmp_path / "packed", target, quantized, packed)
         other = load(tmp_path / "dense", target, config, dense)
         assert fresh_draft(one, 20) == fresh_draft(other, 20)
@@ -284,10 +287,10 @@ class TestLayouts:
         assert (drafter.name, drafter.max_draft, drafter.taps) == ("mtp", 4, (LAYERS - 1,))
 
 
-def _dequantized(data, shape):
+def _dequantized(data, shape, form):
     from outrider.kernels.weights import RawWeight
 
-    return RawWeight("", tuple(shape), "Q8_0", data).float()
+    return RawWeight("", tuple(shape), form, data).float()
 
 
 def _asks(drafter, state):
@@ -335,7 +338,10 @@ REFUSALS = {
     "projector": ({"projector_type": "domino"}, ["projector_type", "domino"]),
     "draft vocabulary": ({"draft_vocab_size": 500}, ["draft_vocab_size", "500", "120"]),
     "d2t missing": ({"draft_vocab_size": 50}, ["d2t", "missing"]),
-    "quantization": ({"outrider_quantization": {"format": "Q4_0"}}, ["format", "Q4_0", "Q8_0"]),
+    "quantization": (
+        {"outrider_quantization": {"format": "Q4_0"}},
+        ["outrider_quantization.format", "'Q4_0'", "Q8_0 or Q4_1"],
+    ),
 }
 
 
@@ -393,6 +399,32 @@ def test_missing_and_misshapen_tensors(tmp_path, target):
     wrong = {**tensors, "fc.weight": torch.zeros(H, H)}
     message = refusal(write_folder(tmp_path / "b", zlab_config(), wrong), target)
     assert all(word in message for word in ("fc.weight", "[64, 64]", "[64, 192]"))
+
+
+@pytest.mark.parametrize("size", [3 * H // 32 * 18, H, 0])
+def test_blocks_of_another_size(tmp_path, target, size):
+    """fc has rows of 3 H weights: 204 bytes in Q8_0, 120 in Q4_1."""
+    config = {**zlab_config(), "outrider_quantization": {"format": "Q4_1"}}
+    tensors = {**block_tensors(config), "fc.weight": torch.zeros((H, size), dtype=torch.uint8)}
+    message = refusal(write_folder(tmp_path, config, tensors), target)
+    words = ("fc.weight", f"[64, {size}]", "[64, 204] (Q8_0)", "[64, 120] (Q4_1)")
+    assert all(word in message for word in words), message
+
+
+def test_blocks_that_rows_do_not_fill(tmp_path, target):
+    config = zlab_config("DSparkDraftModel", markov_rank=40)
+    table = torch.zeros((V, 40), dtype=torch.uint8)
+    tensors = {**block_tensors(config), "markov_head.markov_w1.weight": table}
+    config["outrider_quantization"] = {"format": "Q4_1"}
+    message = refusal(write_folder(tmp_path, config, tensors), target)
+    assert all(word in message for word in ("markov_w1", "40", "32")), message
+
+
+def test_blocks_that_are_not_declared(tmp_path, target):
+    tensors = block_tensors(zlab_config())
+    tensors["fc.weight"] = torch.zeros((H, 120), dtype=torch.uint8)
+    message = refusal(write_folder(tmp_path, zlab_config(), tensors), target)
+    assert all(word in message for word in ("fc.weight", "[64, 120]", "[64, 192]")), message
 
 
 def test_d2t_out_of_range(tmp_path, target):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tiny_training import CONFIG, SHAPE, H, V, source, torch_target
 
 from outrider.drafters.base import CommittedRows, DraftSampling
@@ -54,7 +56,7 @@ def engine_drafts(folder, ids, anchors, network):
     return out
 
 
-@pytest.mark.parametrize("storage", ["q8_0", "bf16"])
+@pytest.mark.parametrize("storage", ["q8_0", "q4_1", "bf16"])
 @pytest.mark.parametrize("case", CASES)
 def test_engine_drafts_as_simulated(case, storage, tmp_path):
     kind, shape = case.split()[0], CASES[case]
@@ -74,11 +76,34 @@ def test_engine_drafts_as_simulated(case, storage, tmp_path):
     assert len({tuple(row) for row in drafts}) > 1
 
 
-def test_quantised_weights_read_back_close(tmp_path):
+@pytest.mark.parametrize(("storage", "bound"), [("q8_0", 0.01), ("q4_1", 0.1)])
+def test_quantised_weights_read_back_close(storage, bound, tmp_path):
     network = random_network("dspark", SHAPE)
-    export_checkpoint(network, torch.arange(V), tmp_path, "q8_0")
+    export_checkpoint(network, torch.arange(V), tmp_path, storage)
     stored = stored_weights(tmp_path, network)
     for name, weight in network.state_dict().items():
         assert stored[name].shape == weight.shape
-        assert float((stored[name] - weight).norm() / weight.norm().clamp_min(1e-6)) < 0.01, name
+        error = float((stored[name] - weight).norm() / weight.norm().clamp_min(1e-6))
+        assert error < (0.01 if "markov" in name else bound), name
     assert H % 32 == 0
+
+
+@pytest.mark.parametrize(("kind", "four", "eight"), [("dspark", 15, 3), ("mtp", 8, 0)])
+def test_q4_1_is_for_products(kind, four, eight, tmp_path):
+    """Blocks of layers and fc have 20 bytes, of Markov tables 34; what is small stays float."""
+    network = random_network(kind, replace(SHAPE, markov_kind="gated"))
+    export_checkpoint(network, torch.arange(V), tmp_path, "q4_1")
+    fields = json.loads((tmp_path / "config.json").read_text())
+    assert fields["outrider_quantization"] == {"format": "Q4_1"}
+    tensors = load_file(tmp_path / "model.safetensors")
+    sizes = {20: set(), 34: set()}
+    for name, weight in network.state_dict().items():
+        data = tensors["mtp." + name if kind == "mtp" else name]
+        if data.dtype == torch.uint8:
+            sizes[data.shape[1] * 32 // weight.shape[1]].add(name)
+        else:
+            assert weight.ndim == 1 or name == "confidence_head.proj.weight"
+            assert torch.equal(data, weight)
+    assert {name.split(".")[0] for name in sizes[20]} == {"fc", "layers"}
+    assert all(name.startswith("markov_head") for name in sizes[34])
+    assert (len(sizes[20]), len(sizes[34])) == (four, eight)

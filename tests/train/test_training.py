@@ -110,3 +110,5 @@ def test_fit_writes_everything(target, tmp_path):
     assert json.loads((tmp_path / "work" / "report.json").read_text())["steps"] == 12
     assert (tmp_path / "work" / "training.png").read_bytes().startswith(b"\x89PNG")
     assert report.evaluation.lines()[0].startswith("all")
+    assert fit(target, rows, replace(config, storage="q4_1")).steps == 12
+    assert "Q4_1" in (tmp_path / "out" / "config.json").read_text()

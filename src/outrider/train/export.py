@@ -10,23 +10,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.rotary import RotaryConfig
-from outrider.kernels.weights import RawWeight
+from outrider.drafters.loading import DrafterTensors
+from outrider.loaders.safetensors import TensorFolder
+from outrider.train.blocks import BLOCK, quantize_q4_1, quantize_q8_0
+from outrider.train.config import Storage
 from outrider.train.conversations import save_atomically
 from outrider.train.loop import Network
 from outrider.train.mtp import MtpHead
 
-Storage = Literal["bf16", "q8_0"]
 #: Tensors of a network by name.
 Weights = dict[str, Tensor]
-BLOCK: Final = 32
+#: Names of the products of layers, and of those around them: all rows are read in every draft.
+PRODUCTS: Final = ("_proj.weight", "fc.weight", "lm_head.weight")
+#: A head that looks rows up and is small: 4 bits would save nothing there.
+TABLES: Final = "markov_head."
 
 
 def export_checkpoint(network: Network, d2t: Tensor, folder: Path, storage: Storage) -> None:
@@ -41,7 +45,7 @@ def export_checkpoint(network: Network, d2t: Tensor, folder: Path, storage: Stor
     folder.mkdir(parents=True, exist_ok=True)
     prefix = "mtp." if isinstance(network, MtpHead) else ""
     tensors = {
-        prefix + name: _stored(name, value.detach().float().cpu(), storage)
+        prefix + name: stored(name, value.detach().float().cpu(), storage)
         for name, value in network.state_dict().items()
     }
     ids = d2t.cpu()
@@ -50,42 +54,52 @@ def export_checkpoint(network: Network, d2t: Tensor, folder: Path, storage: Stor
         fields = _mtp_fields(network.config)
     else:
         fields = _block_fields(network.config)
-    if storage == "q8_0":
-        fields["outrider_quantization"] = {"format": "Q8_0"}
-    fields["dtype"] = "bfloat16" if storage == "bf16" else "float32"
+    fields |= storage_fields(storage)
     save_atomically(tensors, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def storage_fields(storage: Storage) -> dict[str, object]:
+    """The fields of config.json that tell how matrices are stored."""
+    if storage == "bf16":
+        return {"dtype": "bfloat16"}
+    return {"outrider_quantization": {"format": storage.upper()}, "dtype": "float32"}
 
 
 def stored_weights(folder: Path, network: Network) -> Weights:
     """Read a checkpoint's weights back, as float32, under the names of ``network``."""
     prefix = "mtp." if isinstance(network, MtpHead) else ""
-    tensors = load_file(folder / "model.safetensors")
+    tensors = DrafterTensors(TensorFolder(folder), quantized=True)
     weights: Weights = {}
     for name, parameter in network.state_dict().items():
-        data = tensors[prefix + name]
-        if data.dtype == torch.uint8:
-            data = RawWeight(name, tuple(parameter.shape), "Q8_0", data).float()
-        weights[name] = data.to(parameter.device, torch.float32)
+        data = tensors(prefix + name, tuple(parameter.shape)).float()
+        weights[name] = data.to(parameter.device)
     return weights
 
 
-def _stored(name: str, weight: Tensor, storage: Storage) -> Tensor:
-    """A tensor as it is stored; the confidence head is small and stays float32."""
-    if weight.ndim < 2 or "confidence" in name:
+def stored(name: str, weight: Tensor, storage: Storage) -> Tensor:
+    """A tensor as it is stored.
+
+    Vectors and the confidence head are small and stay float32, as do rows that do not fill blocks.
+    In Q4_1 checkpoints only the big products are Q4_1, tables are Q8_0.
+
+    Args:
+        name: its name in a checkpoint.
+        weight: float32 of any shape.
+        storage: form of the matrices.
+
+    Returns:
+        ``weight`` itself, bfloat16 of its shape, or blocks, uint8 [rows, bytes].
+    """
+    if weight.ndim < 2 or len(weight) == 1:
         return weight
-    if storage == "q8_0":
-        return quantize_q8_0(weight)
-    return weight.bfloat16()
-
-
-def quantize_q8_0(weight: Tensor) -> Tensor:
-    """GGUF Q8_0 blocks, uint8 [rows, K / 32 * 34]: a float16 scale, then 32 signed bytes."""
-    from gguf import GGMLQuantizationType
-    from gguf.quants import quantize
-
-    assert weight.shape[1] % BLOCK == 0, f"rows of {weight.shape[1]} do not fill blocks of {BLOCK}"
-    return torch.from_numpy(quantize(weight.numpy(), GGMLQuantizationType.Q8_0))
+    if storage == "bf16":
+        return weight.bfloat16()
+    if weight.ndim > 2 or weight.shape[1] % BLOCK:
+        return weight
+    if storage == "q4_1" and name.endswith(PRODUCTS) and TABLES not in name:
+        return quantize_q4_1(weight)
+    return quantize_q8_0(weight)
 
 
 def _rope_fields(rotary: RotaryConfig) -> dict[str, object]:
