@@ -5,10 +5,14 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
 #include <cstring>
 #include <mutex>
+#include <stdexcept>
 
 #include "engine.h"
+#include "float_mode.h"
 
 namespace nb = nanobind;
 
@@ -127,10 +131,17 @@ class Native {
  public:
   Native(const std::string& path, int threads) : engine_(path_named(path), threads) {}
 
+  int threads() { return engine_.pool().size(); }
+
   template <class F>
   auto alone(F&& function) {
     nb::gil_scoped_release release;
+    if (getpid() != engine_.pool().process())
+      throw std::runtime_error(
+          "this model was loaded before the process was forked, and its threads stayed behind: load it in the "
+          "child, or start processes with the \"spawn\" method");
     std::lock_guard<std::mutex> lock(mutex_);
+    const FloatMode mode;
     return function(engine_);
   }
 
@@ -287,6 +298,7 @@ NB_MODULE(_native, m) {
       });
   nb::class_<Native> native(m, "Engine");
   native.def(nb::init<const std::string&, int>()).def("pack", pack_parts);
+  native.def_prop_ro("threads", &Native::threads);
   bind_operators(native);
   bind_attention(native);
   m.def("paths", [] {

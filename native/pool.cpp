@@ -1,8 +1,10 @@
 #include "pool.h"
 
+#include "float_mode.h"
 #include "format.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <chrono>
 
@@ -107,11 +109,15 @@ bool Worker::take_run(int total, int& low, int& high) {
 void Worker::meet(const Ahead& ahead) { pool_.arrive(id_, size_, ++phase_, ahead); }
 
 Pool::Pool(int threads)
-    : team_(threads < MOST_THREADS ? threads : MOST_THREADS), seats_(team_.most()) {
+    : process_(getpid()), team_(threads < MOST_THREADS ? threads : MOST_THREADS), seats_(team_.most()) {
   for (int id = 1; id < size(); id++) threads_.emplace_back([this, id] { serve(id); });
 }
 
 Pool::~Pool() {
+  if (getpid() != process_) {  // a forked child has none of the threads
+    for (std::thread& thread : threads_) thread.detach();
+    return;
+  }
   stopping_.store(true, std::memory_order_release);
   epoch_.fetch_add(NEXT_RUN, std::memory_order_release);
   epoch_.notify_all();
@@ -120,7 +126,7 @@ Pool::~Pool() {
 
 // Every thread waits for every other's own word: each crosses from core to core once.
 void Pool::arrive(int id, int size, uint32_t phase, const Ahead& ahead) {
-  // In one order with the sleepers' own checks, so that none is missed.
+  // As in run.
   seats_[id].arrived.store(phase, std::memory_order_seq_cst);
   seats_[id].arrived.notify_all();
   const auto reached = [phase](uint32_t arrived) { return static_cast<int32_t>(arrived - phase) >= 0; };
@@ -149,7 +155,8 @@ void Pool::run(const std::function<void(Worker&)>& function) {
   function_ = &function;
   waited_.store(0, std::memory_order_relaxed);
   const uint32_t run = epoch_.load(std::memory_order_relaxed) / NEXT_RUN + 1;
-  epoch_.store(run * NEXT_RUN + static_cast<uint32_t>(size), std::memory_order_release);
+  // In one order with the sleepers' own checks, so that none is missed.
+  epoch_.store(run * NEXT_RUN + static_cast<uint32_t>(size), std::memory_order_seq_cst);
   if (size > 1) epoch_.notify_all();
   Worker worker(*this, 0, size, phase_);
   function(worker);
@@ -160,6 +167,7 @@ void Pool::run(const std::function<void(Worker&)>& function) {
 }
 
 void Pool::serve(int id) {
+  const FloatMode mode;
   uint32_t seen = 0;
   while (true) {
     await(epoch_, BETWEEN_CALLS, [seen](uint32_t epoch) { return epoch != seen; });

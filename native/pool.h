@@ -1,5 +1,7 @@
 // Persistent threads that run one function together and meet between its phases.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -56,6 +58,8 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int size() const { return team_.most(); }
+  // The process that has the threads: a forked child does not.
+  pid_t process() const { return process_; }
   // Run on the team's threads, the caller's included, and return when all are done.
   void run(const std::function<void(Worker&)>& function);
 
@@ -71,6 +75,7 @@ class Pool {
   void serve(int id);
   void arrive(int id, int size, uint32_t phase, const Ahead& ahead);
 
+  pid_t process_;
   Team team_;
   std::vector<Seat> seats_;
   alignas(64) std::atomic<uint64_t> pieces_{0};  // taken in a phase, whose number is above them

@@ -49,10 +49,10 @@ class CpuKernels(Kernels):
             path: code path, by default the best of ``_native.paths()``.
         """
         path = path or _native.paths()[0]
-        self.threads = threads or len(os.sched_getaffinity(0))
         self.name = f"cpu-{path}"
         self.device = torch.device("cpu")
-        self._engine = _native.Engine(path, self.threads)
+        self._engine = _native.Engine(path, threads or len(os.sched_getaffinity(0)))
+        self.threads = self._engine.threads
         self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
         self._ids: dict[int, tuple[weakref.ref[Chain], Tensor]] = {}
         self._sketches: dict[int, tuple[weakref.ref[Sketch], _native.Sketch]] = {}
