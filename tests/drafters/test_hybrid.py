@@ -56,6 +56,22 @@ def test_copies_long_matches_and_predicts_the_rest(learned):
     drafter.audit(states)
 
 
+def test_only_predictions_are_held_to_what_was_asked_for(learned):
+    drafter = make(learned)
+    states = [drafter.begin(DraftSampling()) for _ in range(3)]
+    for state, tokens in zip(states, (REPEATING, FRESH, FRESH), strict=True):
+        observe(drafter, state, tokens)
+    answers = drafter.propose_within(states, [11, 5, 5], [20, 20, 1], [2, 2, 2])
+    assert answers[0].copied
+    assert answers[0].tokens == (REPEATING[1:8] + REPEATING[:1]) * 2 + REPEATING[1:5]
+    assert answers[1].tokens == draft(learned, states[1].learned, 5).tokens[:2]
+    assert answers[2].tokens == answers[1].tokens[:1]
+    (alone,) = learned.propose_within([states[1].learned], [5], [3], [1])
+    assert alone.tokens == answers[1].tokens[:1]
+    (copied,) = drafter.ngram.propose_within([states[0].ngram], [11], [20], [2])
+    assert copied.tokens == answers[0].tokens
+
+
 def test_both_observe_everything(learned):
     """Either can take over at any round, after a rollback or in a fork."""
     drafter = make(learned)

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 import torch
-from conftest import NATIVE
 from kernel_toys import raw, same_bits
 
+from conftest import NATIVE
 from outrider.kernels.weights import RawWeight
 
 FORKED = """

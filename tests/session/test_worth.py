@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import random
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from outrider.drafters.base import Proposal
 from outrider.session.worth import Acceptance, Belief, CostCurve, Pace, Trust, Worth
 
@@ -42,6 +46,119 @@ def test_interpolates_and_extrapolates() -> None:
     curve = CostCurve([(1, 1.0), (3, 2.0), (5, 1.9)])
     assert [curve.seconds(n) for n in (1, 2, 3, 4, 9)] == [1.0, 1.5, 2.0, 2.0, 2.0]
     assert CostCurve(STEEP).seconds(32) == 32.0
+
+
+def seconds_afresh(rows: list[int], seconds: list[float], at: int) -> float:
+    """Interpolated between knots of which none is below those before it."""
+    floors = [max(seconds[: knot + 1]) for knot in range(len(seconds))]
+    if len(rows) == 1 or at <= rows[0]:
+        return floors[0]
+    right = next((knot for knot in range(1, len(rows)) if rows[knot] > at), len(rows) - 1)
+    share = (at - rows[right - 1]) / (rows[right] - rows[right - 1])
+    return floors[right - 1] + share * (floors[right] - floors[right - 1])
+
+
+@given(
+    st.dictionaries(st.integers(1, 40), st.floats(0.1, 9.0), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 60), st.floats(0.1, 9.0)), max_size=6),
+)
+def test_seconds_follow_from_the_knots_alone(
+    profile: dict[int, float], passes: list[tuple[int, float]]
+) -> None:
+    """Whatever was looked up before an observation is forgotten by it."""
+    rows, seconds = sorted(profile), [profile[rows] for rows in sorted(profile)]
+    curve = CostCurve(list(profile.items()))
+    for ran, took in [*passes, (1, 1.0)]:
+        assert curve.seconds(ran) == pytest.approx(seconds_afresh(rows, seconds, ran))
+        assert [curve.seconds(n) for n in range(1, 60)] == pytest.approx(
+            [seconds_afresh(rows, seconds, n) for n in range(1, 60)]
+        )
+        known = seconds_afresh(rows, seconds, ran)
+        error = min(max(took / known, 0.5), 2.0) - 1.0
+        right = next((knot for knot in range(len(rows)) if rows[knot] > ran), len(rows) - 1)
+        left = max(right - 1, 0)
+        beyond = ran > rows[0] and right > left
+        share = min((ran - rows[left]) / (rows[right] - rows[left]), 1.0) if beyond else 0.0
+        for knot in range(len(seconds)):
+            near = 1.0 - share if knot == left else share if knot == left + 1 else 0.0
+            seconds[knot] *= 1.0 + (0.02 + 0.08 * near) * error
+        curve.observe(ran, took)
+
+
+def conditional_afresh(prior: list[float], rounds: list[tuple[int, int]], position: int) -> float:
+    """The estimate by its definition: from the position before, and this one's own record."""
+    tried = kept = 0.0
+    for drafted, accepted in rounds:
+        if position < min(accepted + 1, drafted):
+            fade = min(1.0, 40.0 / (tried + 1.0))
+            tried, kept = tried * fade + 1.0, kept * fade + float(position < accepted)
+    deepest = max((min(accepted + 1, drafted) for drafted, accepted in rounds), default=0)
+    expected = prior[min(position, len(prior) - 1)]
+    if 0 < position <= deepest:
+        expected = max(expected, 0.9 * conditional_afresh(prior, rounds, position - 1))
+    return (kept + 4.0 * expected) / (tried + 4.0)
+
+
+@given(
+    st.lists(st.floats(0.0, 1.0), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)).map(sorted), max_size=60),
+)
+def test_reach_follows_from_the_rounds_alone(prior: list[float], rounds: list[list[int]]) -> None:
+    estimate = Acceptance(prior)
+    seen = [(drafted, accepted) for accepted, drafted in rounds]
+    for drafted, accepted in seen:
+        estimate.record(drafted, accepted)
+    chances = [conditional_afresh(prior, seen, position) for position in range(10)]
+    assert estimate.prior(10) == pytest.approx(chances)
+    assert [estimate.conditional(position) for position in range(10)] == pytest.approx(chances)
+    reach = 1.0
+    for position, reached in enumerate(estimate.reach(10)):
+        reach *= chances[position]
+        assert reached == pytest.approx(reach)
+
+
+def ask(pace: Pace, worth: Worth, hold: int, rounds: int) -> list[int]:
+    """What a pace asks for when up to ``hold`` tokens of each draft are accepted."""
+    asked = []
+    for _ in range(rounds):
+        if pace.wants(32, worth):
+            asked.append(pace.asked)
+            pace.record(draft(min(pace.asked, 7)), min(hold, pace.asked, 7))
+    return asked
+
+
+def test_asks_for_what_the_text_accepts() -> None:
+    worth = Worth(CostCurve(FLAT), 0.1, [0.9])
+    pace = Pace(worth.belief(0.8), 32)
+    assert ask(pace, worth, 1, 1) == [8]
+    hard = ask(pace, worth, 1, 400)
+    assert set(hard[-100:]) == {1, 2}
+    assert set(ask(Pace(worth.belief(0.8), 32), worth, 1, 50)) <= {1, 2, 3}, "others' texts count"
+    easy = ask(pace, worth, 7, 30)
+    assert easy[8:] == [8 if tokens > 7 else 7 for tokens in easy[8:]], "grows at once"
+    assert ask(Pace(worth.belief(0.0), 32), worth, 7, 1) == [8], "drawn tokens are apart"
+
+
+def test_copies_do_not_tell_what_to_ask_for() -> None:
+    worth = Worth(CostCurve(FLAT), 0.1, [0.9])
+    pace = Pace(worth.belief(0.0), 32)
+    asked = []
+    for _ in range(200):
+        if pace.wants(32, worth):
+            asked.append(pace.asked)
+            pace.record(Proposal([0] * 20, None, [0.9] * 20, copied=True), 20)
+    assert set(asked) == {8}
+
+
+def test_a_short_draft_that_held_says_nothing() -> None:
+    """The end of the stream cut it."""
+    worth = Worth(CostCurve(FLAT), 0.1, [0.9])
+    pace = Pace(worth.belief(0.0), 32)
+    for _ in range(100):
+        pace.wants(3, worth)
+        assert pace.asked == 3
+        pace.record(draft(3), 3)
+    assert ask(pace, worth, 7, 1) == [8]
 
 
 def test_follows_drift_but_not_outliers() -> None:

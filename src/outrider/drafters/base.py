@@ -155,6 +155,19 @@ class Drafter(ABC):
             One entry per session: its proposal, or the fault that spoils this session's round.
         """
 
+    def propose_within(
+        self,
+        states: Sequence[DraftState],
+        tips: Sequence[int],
+        lengths: Sequence[int],
+        asked: Sequence[int],
+    ) -> list[Proposal | DrafterFault]:
+        """As ``propose``, with at most ``asked`` tokens for each session where tokens cost time.
+
+        Copies cost none, and may be as long as ``lengths``.
+        """
+        return self.propose(states, tips, [min(pair) for pair in zip(lengths, asked, strict=True)])
+
     def glance(
         self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
     ) -> list[Proposal | DrafterFault]:

@@ -143,8 +143,19 @@ class HybridDrafter(Drafter):
 
         Beyond the learned drafter's last position any match is copied.
         """
+        return self.propose_within(states, tips, lengths, lengths)
+
+    def propose_within(
+        self,
+        states: Sequence[DraftState],
+        tips: Sequence[int],
+        lengths: Sequence[int],
+        asked: Sequence[int],
+    ) -> list[Proposal | DrafterFault]:
+        """As ``propose``; only the learned drafter is held to ``asked``."""
         mine = [hybrid_state(state) for state in states]
         copied = [self._copies(state, tip) for state, tip in zip(mine, tips, strict=True)]
+        most = [min(pair) for pair in zip(lengths, asked, strict=True)]
         answers: dict[int, Proposal | DrafterFault] = {}
         for copies in (True, False):
             places = [place for place, choice in enumerate(copied) if choice is copies]
@@ -156,7 +167,7 @@ class HybridDrafter(Drafter):
             proposals = drafter.propose(
                 [mine[place].ngram if copies else mine[place].learned for place in places],
                 [tips[place] for place in places],
-                [lengths[place] for place in places],
+                [lengths[place] if copies else most[place] for place in places],
             )
             answers.update(zip(places, proposals, strict=True))
         return [answers[place] for place in range(len(mine))]

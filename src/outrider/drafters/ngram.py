@@ -40,19 +40,22 @@ class SuffixIndex:
         self._masks = [(1 << TOKEN_BITS * n) - 1 for n in self.lengths]
         self._ends: list[dict[int, int]] = [{} for _ in self.lengths]
         self._previous = [array("q") for _ in self.lengths]
+        self._tables = self._joined()
         self._recent = 0
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def _joined(self) -> list[tuple[int, int, dict[int, int], array[int]]]:
+        """Length, mask and tables of every n-gram length, side by side for the loops."""
+        return list(zip(self.lengths, self._masks, self._ends, self._previous, strict=True))
 
     def append(self, token: int) -> None:
         """Add a token to the text."""
         self.tokens.append(token)
         self._recent = (self._recent << TOKEN_BITS | token) & self._masks[-1]
         end = len(self.tokens)
-        for n, mask, ends, previous in zip(
-            self.lengths, self._masks, self._ends, self._previous, strict=True
-        ):
+        for n, mask, ends, previous in self._tables:
             key = self._recent & mask
             previous.append(ends.get(key, 0))
             if end >= n:
@@ -62,9 +65,7 @@ class SuffixIndex:
         """Remove tokens until ``length`` are left."""
         while len(self.tokens) > length:
             end = len(self.tokens)
-            for n, mask, ends, previous in zip(
-                self.lengths, self._masks, self._ends, self._previous, strict=True
-            ):
+            for n, mask, ends, previous in self._tables:
                 before = previous.pop()
                 if end < n:
                     continue
@@ -114,6 +115,7 @@ class SuffixIndex:
         twin.tokens = self.tokens[:]
         twin._ends = [dict(ends) for ends in self._ends]
         twin._previous = [previous[:] for previous in self._previous]
+        twin._tables = twin._joined()
         twin._recent = self._recent
         return twin
 
@@ -309,6 +311,16 @@ class NgramDrafter(Drafter):
             self._propose_one(_ngram_state(state), tip, length)
             for state, tip, length in zip(states, tips, lengths, strict=True)
         ]
+
+    def propose_within(
+        self,
+        states: Sequence[DraftState],
+        tips: Sequence[int],
+        lengths: Sequence[int],
+        asked: Sequence[int],
+    ) -> list[Proposal | DrafterFault]:
+        """As ``propose``: all are copies."""
+        return self.propose(states, tips, lengths)
 
     def glance(
         self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]

@@ -32,9 +32,7 @@ USELESS_SHARE: Final = 0.01
 #: Rows that a profile observes per draft, about as many as a good round commits.
 PROFILE_ROWS: Final = 4
 
-_Ask = Callable[
-    [Sequence[DraftState], Sequence[int], Sequence[int]], Sequence[Proposal | DrafterFault]
-]
+_Ask = Callable[[Drafter, Sequence[Share]], Sequence[Proposal | DrafterFault]]
 
 
 class Drafting:
@@ -75,8 +73,8 @@ class Drafting:
         for share in shares:
             if share.work.draft_length > 0:
                 (full if self._wants(share) else brief).append(share)
-        for asked, ask in ((full, self._drafter.propose), (brief, self._drafter.glance)):
-            for share, proposal in zip(asked, _answers(ask, asked), strict=True):
+        for asked, ask in ((full, _propose), (brief, _glance)):
+            for share, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
                 share.draft = self._cut(share, self._checked(share, proposal))
         return shares
 
@@ -95,7 +93,11 @@ class Drafting:
             reason = repr(fault)
         if reason:
             return self._fault(share.work.session, DrafterFault(reason))
-        return _first(proposal, share.work.draft_length)
+        # Whatever kind of integers they were.
+        tokens = [int(token) for token in proposal.tokens]
+        q, confidences = proposal.probabilities, proposal.confidences
+        sound = Proposal(tokens, q, confidences, proposal.copied)
+        return _first(sound, share.work.draft_length)
 
     def _defect(self, proposal: Proposal) -> str | None:
         """Why a proposal cannot be used, or None."""
@@ -216,21 +218,44 @@ class Drafting:
             _log.debug("observing alone failed: %r", fault)
 
 
-def _answers(ask: _Ask, asked: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
+def _propose(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
+    """Drafts in full, of as many tokens as each session's pace asks for."""
+    paces = [share.work.session.pace for share in shares]
+    states, tips, lengths = _wanted(shares)
+    asked = [
+        length if pace is None else pace.asked for pace, length in zip(paces, lengths, strict=True)
+    ]
+    return drafter.propose_within(states, tips, lengths, asked)
+
+
+def _glance(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
+    """Drafts that cost next to nothing."""
+    return drafter.glance(*_wanted(shares))
+
+
+def _wanted(shares: Sequence[Share]) -> tuple[list[DraftState], list[int], list[int]]:
+    """States, tips and lengths."""
+    return (
+        [_state(share) for share in shares],
+        [share.work.session.stream.tip for share in shares],
+        [share.work.draft_length for share in shares],
+    )
+
+
+def _answers(
+    ask: _Ask, drafter: Drafter, asked: Sequence[Share]
+) -> Sequence[Proposal | DrafterFault]:
     """One answer per share.
 
     If the batch fails, each is asked alone: one bad neighbour must not cost the others.
     """
     if not asked:
         return []
-    states = [_state(share) for share in asked]
-    tips = [share.work.session.stream.tip for share in asked]
-    lengths = [share.work.draft_length for share in asked]
     try:
-        proposals = ask(states, tips, lengths)
+        proposals = ask(drafter, asked)
     except Exception as fault:  # whatever a drafter does, decoding goes on
         if len(asked) > 1:
-            return [_answers(ask, [share])[0] for share in asked]
+            return [_answers(ask, drafter, [share])[0] for share in asked]
         return [DrafterFault(repr(fault))]
     if len(proposals) != len(asked):
         return [DrafterFault(f"{len(proposals)} answers for {len(asked)}")] * len(asked)
@@ -245,9 +270,11 @@ def _state(share: Share) -> DraftState:
 
 def _first(proposal: Proposal, count: int) -> Proposal:
     """The first ``count`` tokens of a proposal, with what belongs to them."""
+    if len(proposal.tokens) <= count:
+        return proposal
     q = proposal.probabilities
     return Proposal(
-        [int(token) for token in proposal.tokens[:count]],
+        proposal.tokens[:count],
         None if q is None else q[:count],
         proposal.confidences[:count],
         proposal.copied,

@@ -5,9 +5,11 @@ Lengths may depend on timings and on luck, because no length can change a token.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from operator import mul
 from typing import Final
 
 from outrider.drafters.base import Proposal
@@ -24,6 +26,11 @@ _MEMORY: Final = 40.0
 #: Promised tokens that a trust starts with, and that it remembers.
 _TRUST_PRIOR: Final = 8.0
 _TRUST_MEMORY: Final = 400.0
+#: Tokens asked for at first; one more each time that all were accepted, and a little less each time
+#: that they were not, so that they are in about one round of 25.
+_ASK_FIRST: Final = 8.0
+_ASK_MORE: Final = 1.0
+_ASK_LESS: Final = 0.04
 #: A draft that took less than this share of the usual price was a copy.
 _COPY: Final = 0.25
 #: Plain rounds after which one short draft is tried, to notice that the text has changed.
@@ -48,6 +55,8 @@ class CostCurve:
         """Take (rows, seconds) knots."""
         self._rows = [rows for rows, _ in sorted(profile)]
         self._seconds = [seconds for _, seconds in sorted(profile)]
+        self._floors = list(accumulate(self._seconds, max))
+        self._places: dict[int, tuple[int, float]] = {}
 
     def seconds(self, rows: int) -> float:
         """Estimated seconds of a pass of ``rows`` rows, never less than that of fewer rows.
@@ -55,20 +64,26 @@ class CostCurve:
         The last slope goes on past the knots.
         """
         left, share = self._place(rows)
-        floors = list(accumulate(self._seconds[: left + 2], max))
-        below, above = floors[left], floors[min(left + 1, len(floors) - 1)]
-        return below + share * (above - below)
+        below = self._floors[left]
+        return below + share * (self._floors[left + 1] - below) if share else below
 
     def observe(self, rows: int, seconds: float) -> None:
         """Note what a pass took; a single outlier moves the estimate by little."""
         left, share = self._place(rows)
         error = min(max(seconds / self.seconds(rows), 0.5), 2.0) - 1.0
+        near = {left: 1.0 - min(share, 1.0), left + 1: min(share, 1.0)}
         for knot in range(len(self._seconds)):
-            nearness = {left: 1.0 - min(share, 1.0), left + 1: min(share, 1.0)}.get(knot, 0.0)
-            self._seconds[knot] *= 1.0 + (_COMMON + _NEW * nearness) * error
+            self._seconds[knot] *= 1.0 + (_COMMON + _NEW * near.get(knot, 0.0)) * error
+        self._floors = list(accumulate(self._seconds, max))
 
     def _place(self, rows: int) -> tuple[int, float]:
         """The knot at or below ``rows``, and how far it is to the next: past the last, above 1."""
+        place = self._places.get(rows)
+        if place is None:
+            place = self._places[rows] = self._find(rows)
+        return place
+
+    def _find(self, rows: int) -> tuple[int, float]:
         if len(self._rows) == 1 or rows <= self._rows[0]:
             return 0, 0.0
         left = min(bisect_right(self._rows, rows), len(self._rows) - 1) - 1
@@ -95,28 +110,46 @@ class Acceptance:
             self._kept[position] = self._kept[position] * fade + float(position < accepted)
 
     def prior(self, length: int) -> list[float]:
-        """The estimates of ``length`` positions, for another estimate to start from."""
-        return [self.conditional(position) for position in range(length)]
-
-    def conditional(self, position: int) -> float:
-        """Estimated chance that ``position`` is accepted once the ones before it are.
+        """The estimates of ``length`` positions, for another estimate to start from.
 
         A position that was hardly tried is believed to do nearly as well as the one before it.
         """
-        prior = self._prior[min(position, len(self._prior) - 1)]
-        if 0 < position <= len(self._tried):
-            prior = max(prior, _NEXT * self.conditional(position - 1))
-        tried = self._tried[position] if position < len(self._tried) else 0.0
-        kept = self._kept[position] if position < len(self._kept) else 0.0
-        return (kept + _PRIOR_WEIGHT * prior) / (tried + _PRIOR_WEIGHT)
+        chances: list[float] = []
+        for position in range(length):
+            prior = self._prior[min(position, len(self._prior) - 1)]
+            if 0 < position <= len(self._tried):
+                prior = max(prior, _NEXT * chances[-1])
+            tried = self._tried[position] if position < len(self._tried) else 0.0
+            kept = self._kept[position] if position < len(self._kept) else 0.0
+            chances.append((kept + _PRIOR_WEIGHT * prior) / (tried + _PRIOR_WEIGHT))
+        return chances
+
+    def conditional(self, position: int) -> float:
+        """Estimated chance that ``position`` is accepted once the ones before it are."""
+        return self.prior(position + 1)[-1]
 
     def reach(self, length: int) -> list[float]:
         """Estimated chance that each of ``length`` positions is reached and accepted."""
-        chances, chance = [], 1.0
-        for position in range(length):
-            chance *= self.conditional(position)
-            chances.append(chance)
-        return chances
+        return list(accumulate(self.prior(length), mul))
+
+
+class Span:
+    """How many tokens to ask a drafter for, which takes longer for more of them.
+
+    Attributes:
+        tokens: their running estimate, of which all are rarely accepted.
+    """
+
+    def __init__(self, tokens: float = _ASK_FIRST) -> None:
+        """Start from ``tokens``."""
+        self.tokens = tokens
+
+    def record(self, asked: int, accepted: int) -> None:
+        """Count one draft; one that was accepted, but too short to tell, says nothing."""
+        if accepted >= self.tokens:
+            self.tokens += _ASK_MORE
+        elif accepted < asked:
+            self.tokens = max(self.tokens - _ASK_LESS, 1.0)
 
 
 class Trust:
@@ -152,11 +185,13 @@ class Belief:
 
     Attributes:
         acceptance: of full drafts.
+        span: how many tokens were worth asking for.
     """
 
     def __init__(self, expected: Sequence[float]) -> None:
         """Start from ``expected``, acceptance by position before any was seen."""
         self.acceptance = Acceptance(expected)
+        self.span = Span()
         self._trust = Trust()
         self._copy_trust = Trust()
 
@@ -166,15 +201,18 @@ class Belief:
 
 
 class Pace:
-    """One session's choice, round by round: when to draft, how much of it to keep.
+    """One session's choice, round by round: when to draft, how much, how much of it to keep.
 
     Attributes:
         acceptance: what full drafts of this session have met with.
+        asked: tokens to ask for in this round's full draft; copies are free and may be longer.
     """
 
     def __init__(self, belief: Belief, length: int) -> None:
         """Start from what other sessions met with, for drafts of up to ``length`` tokens."""
         self.acceptance = Acceptance(belief.acceptance.prior(length))
+        self.asked = length
+        self._span = Span(belief.span.tokens)
         self._belief = belief
         self._drafted_rounds = 0
         self._plain_rounds = 0
@@ -185,7 +223,8 @@ class Pace:
     def wants(self, length: int, worth: Worth) -> bool:
         """Whether to draft in full, up to ``length`` tokens, in this round."""
         self._probing = False
-        self._full = worth.length(self.acceptance.reach(length)) > 0
+        self.asked = min(math.ceil(self._span.tokens), length)
+        self._full = worth.length(self.acceptance.reach(self.asked)) > 0
         if self._full:
             self._plain_rounds, self._probe_after = 0, _PROBE_FIRST
             self._drafted_rounds += 1
@@ -216,6 +255,9 @@ class Pace:
         if self._full:
             for estimate in (self.acceptance, self._belief.acceptance):
                 estimate.record(max(len(judged.tokens), 1), accepted)
+            if not judged.copied:
+                for span in (self._span, self._belief.span):
+                    span.record(self.asked, accepted)
         self._belief.trust(judged.copied).record(judged.confidences, accepted)
         self._full = self._probing = False
 
@@ -262,26 +304,22 @@ class Worth:
         Args:
             chances: estimated chance that each drafted position is accepted, in order.
         """
-        plain = self.seats / self.curve.seconds(self.seats)
-        best, best_rate, tokens = 0, plain * _MARGIN, 1.0
-        for position, chance in enumerate(chances):
-            tokens += chance
-            rows = self.seats * (position + 2)
-            rate = self.seats * tokens / (self.curve.seconds(rows) + self._draft_seconds)
-            if rate > best_rate:
-                best, best_rate = position + 1, rate
-        return best
+        return self._best(chances, _MARGIN, self._draft_seconds)
 
     def cut(self, chances: Sequence[float]) -> int:
         """As ``length``, for tokens that are already drafted: their cost is sunk.
 
         A little is risked on tokens that may not pay, since only judged tokens teach anything.
         """
-        plain = self.seats / self.curve.seconds(self.seats)
-        best, best_rate, tokens = 0, plain * _TOLERANCE, 1.0
+        return self._best(chances, _TOLERANCE, 0.0)
+
+    def _best(self, chances: Sequence[float], least: float, extra: float) -> int:
+        """Length with the most tokens per second, 0 if none beats ``least`` times plain speed."""
+        seats, seconds = self.seats, self.curve.seconds
+        best, best_rate, tokens = 0, seats / seconds(seats) * least, 1.0
         for position, chance in enumerate(chances):
             tokens += chance
-            rate = self.seats * tokens / self.curve.seconds(self.seats * (position + 2))
+            rate = seats * tokens / (seconds(seats * (position + 2)) + extra)
             if rate > best_rate:
                 best, best_rate = position + 1, rate
         return best

@@ -1,0 +1,107 @@
+"""What a drafter is asked for: the pace's choice, which changes no token."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from outrider.config.engine import EngineConfig
+from outrider.drafters.base import DrafterFault, DraftState, Proposal
+from outrider.engine import Engine, Request
+from outrider.session.share import Share
+from outrider.session.worth import Pace, Worth
+from outrider.types.sampling import SamplingParams
+from support.adversaries import Scripted, adversaries, oracle
+from support.run import alone, serve, views
+from support.tiny import TINY, tiny_target
+
+REQUESTS = [
+    ([5, 9, 11, 5, 9, 11, 5], SamplingParams(temperature=1.0, seed=4, max_tokens=50)),
+    ([3, 1, 4, 1, 5], SamplingParams(seed=3, temperature=0.0, max_tokens=50, ignore_eos=True)),
+    ([2, 7, 1, 8], SamplingParams(temperature=0.8, seed=9, max_tokens=50, ignore_eos=True)),
+]
+
+
+class Noting(Scripted):
+    """Notes the lengths that it was asked for."""
+
+    def __init__(self, guess: Any) -> None:
+        super().__init__("noting", guess)
+        self.asked: list[int] = []
+
+    def propose(
+        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
+    ) -> list[Proposal | DrafterFault]:
+        self.asked += lengths
+        return super().propose(states, tips, lengths)
+
+
+@pytest.fixture(scope="module")
+def target() -> Any:
+    return tiny_target()
+
+
+@pytest.fixture(scope="module")
+def plain(target: Any) -> Any:
+    return alone(target, REQUESTS)
+
+
+def lines(plain: Any) -> list[list[int]]:
+    return [
+        [*prompt, *output.outputs[0].token_ids]
+        for (prompt, _), output in zip(REQUESTS, plain, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["right", "half", "wrong"])
+def test_tokens_are_equal_whatever_is_asked(
+    target: Any, plain: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lengths chosen by lot; all that is drafted is judged."""
+    luck, chosen = random.Random(7), []
+
+    def wants(pace: Pace, length: int, worth: Worth) -> bool:
+        pace.asked = luck.randint(1, length)
+        chosen.append(pace.asked)
+        return True
+
+    monkeypatch.setattr(Pace, "wants", wants)
+    monkeypatch.setattr(Pace, "keep", lambda pace, proposal, worth: len(proposal.tokens))
+    drafter = Noting(adversaries(lines(plain), TINY.vocab_size)[kind].guess)
+    config = EngineConfig(max_num_seqs=3)
+    assert views(serve(target, drafter, REQUESTS, config=config)) == views(plain)
+    drafter.asked = drafter.asked[-len(chosen) :]
+    assert drafter.asked == chosen
+    assert len(set(chosen)) > 4
+
+
+def test_a_fixed_length_is_asked_for_in_full(target: Any, plain: Any) -> None:
+    drafter = Noting(adversaries(lines(plain), TINY.vocab_size)["wrong"].guess)
+    outputs = serve(target, drafter, REQUESTS, config=EngineConfig(max_num_seqs=1, draft_length=9))
+    assert views(outputs) == views(plain)
+    assert set(drafter.asked[1:40]) == {9}
+    drafter = Noting(oracle(lines(plain)))
+    serve(target, drafter, REQUESTS, config=EngineConfig(max_num_seqs=1, draft_length=9))
+    assert drafter.asked[0] == 9
+
+
+def test_a_draft_beyond_its_length_is_cut(
+    target: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whatever kind of integers it holds, tokens are plain ones."""
+    right = oracle(lines(plain))
+    drafter = Noting(lambda known, length: [np.int64(n) for n in right(known, length + 1)])
+    shares: list[Share] = []
+    engine = Engine(target, drafter, EngineConfig(draft_length=3))
+    monkeypatch.setattr(engine._drafting, "record", lambda share, accepted: shares.append(share))
+    prompt, params = REQUESTS[1]
+    engine.add(Request(list(prompt), params))
+    while engine.has_unfinished:
+        engine.step()
+    drafts = [share.draft.tokens for share in shares]
+    assert max(map(len, drafts)) == 3
+    assert {type(token) for draft in drafts for token in draft} == {int}
