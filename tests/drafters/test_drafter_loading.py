@@ -331,6 +331,7 @@ REFUSALS = {
     "window missing": ({"layer_types": ["sliding_attention"] * 2}, ["sliding_window", "missing"]),
     "activation": ({"hidden_act": "gelu"}, ["hidden_act", "gelu", "silu"]),
     "block too small": ({"block_size": 1}, ["block_size", "1"]),
+    "block too large": ({"block_size": 10**9}, ["block_size", "1000000000", "1024"]),
     "wrong type": ({"block_size": "six"}, ["block_size", "six", "integer"]),
     "sinks": ({"attention_sink_bias": True}, ["attention_sink_bias"]),
     "interleaved rotary": ({"is_neox_style": False}, ["is_neox_style", "false", "true"]),
@@ -354,6 +355,12 @@ def refusal(path, target):
     return message
 
 
+def test_positions_that_the_target_does_not_have_take_no_memory(tmp_path, target):
+    config = edited(zlab_config(), max_position_embeddings=10**12)
+    path = write_folder(tmp_path, config, block_tensors(zlab_config()))
+    assert load_drafter(path, target, 8).max_position == target.config.max_position
+
+
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusals_name_the_field_and_both_values(tmp_path, target, name):
     changes, words = REFUSALS[name]
@@ -367,6 +374,7 @@ def test_refusals_name_the_field_and_both_values(tmp_path, target, name):
     [
         ({"mtp_num_hidden_layers": 2}, ["mtp_num_hidden_layers", "2"]),
         ({"target_state": "raw"}, ["target_state", "raw"]),
+        ({"draft_depth": 10**9}, ["draft_depth", "1000000000", "1024"]),
         ({"hidden_size": 32}, ["hidden_size", "32", "64"]),
     ],
 )

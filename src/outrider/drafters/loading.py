@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,8 @@ OPTIONAL_BIASES: Final = frozenset(
         "markov_head.joint_proj.bias",
     }
 )
+#: Most rows of one draft; drafters have up to 16.
+MOST_DRAFT: Final = 1024
 #: Forms of matrices stored as uint8: GGUF's blocks of 32 weights, told apart by bytes per block.
 QUANTIZED: Final = ("Q8_0", "Q4_1")
 
@@ -140,10 +143,12 @@ def _load(path: Path, target: DenseModel, draft_pages: int) -> Drafter:
     tensors = DrafterTensors(TensorFolder(path), quantization is not None)
     if kind == "mtp":
         mtp_config = read_mtp_config(fields)
+        mtp_config = replace(mtp_config, max_position=_reach(mtp_config, target))
         _check_fit(str(path), mtp_config, target)
         head = _head(str(path), mtp_config, target, tensors)
         return MtpDrafter(mtp_config, target, head, tensors, draft_pages)
     config = read_block_config(fields, kind, tensors.has("mask_embedding"))
+    config = replace(config, max_position=_reach(config, target))
     _check_fit(str(path), config, target)
     _check_block(str(path), config, target)
     head = _head(str(path), config, target, tensors)
@@ -171,8 +176,19 @@ def _assemble(
     return DSparkDrafter(backbone, target, head, draft_pages, markov, confidence)
 
 
+def _reach(config: DrafterConfig | MtpConfig, target: DenseModel) -> int:
+    """Positions that can occur: tables for what a file claims beyond them might not fit memory."""
+    return min(config.max_position, target.config.max_position)
+
+
 def _check_fit(source: str, config: DrafterConfig | MtpConfig, target: DenseModel) -> None:
-    """Refuse a drafter of another model."""
+    """Refuse a drafter of another model, and a length that no drafter has."""
+    if isinstance(config, MtpConfig):
+        field, length = "draft_depth", config.depth
+    else:
+        field, length = "block_size", config.block_size
+    if length > MOST_DRAFT:
+        raise DrafterError(f"{source}: {field} is {length}; at most {MOST_DRAFT} is supported")
     _require(source, "hidden_size", config.hidden_size, target.config.hidden_size)
     _require(source, "vocab_size", config.vocab_size, target.config.vocab_size)
     if config.num_target_layers:

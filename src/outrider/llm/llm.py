@@ -82,7 +82,7 @@ class LLM:
         """
         twin = LLM.__new__(LLM)
         config = replace(self._config, **options)
-        twin._bind(self._target, drafter or self._drafter, config, silent)
+        twin._bind(self._target, self._drafter if drafter is None else drafter, config, silent)
         return twin
 
     @property
