@@ -141,10 +141,11 @@ def test_stream_pieces_join_to_the_text_and_close_cancels(llm: LLM) -> None:
         llm.stream("x", SamplingParams(n=2))
 
 
-def test_refusals_are_one_line() -> None:
+def test_refusals_are_one_line(llm: LLM) -> None:
     for make, error in (
         (lambda: LLM("/nonexistent"), ModelError),
         (lambda: LLM("smollm2", drafter="/nonexistent"), DrafterError),
+        (lambda: llm.variant(drafter=""), DrafterError),
         (lambda: LLM("smollm2", device="tpu"), ModelError),
         (lambda: LLM("smollm2", max_model_len=10**6), RequestError),
         (lambda: LLM("smollm2", verification="hope"), RequestError),
