@@ -93,6 +93,25 @@ def test_refusals(tmp_path):
     assert "config.json" in refusal(tmp_path / "nowhere", tmp_path / "to")
 
 
+@pytest.mark.parametrize("declared", [None, {"format": "Q8_0"}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_bytes_that_are_not_what_is_declared(kind, declared, tmp_path):
+    written(tmp_path / "from", kind, "q4_1")
+    path = tmp_path / "from" / "config.json"
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "outrider_quantization": declared}))
+    message = refusal(tmp_path / "from", tmp_path / "to")
+    assert str(tmp_path / "from") in message
+    assert ("bytes a row" in message) == (declared is not None)
+    assert not (tmp_path / "to").exists()
+
+
+def test_nowhere_to_write(tmp_path):
+    written(tmp_path / "from", "mtp", "q8_0")
+    (tmp_path / "file").touch()
+    assert "cannot be written to" in refusal(tmp_path / "from", tmp_path / "file")
+
+
 def test_command(tmp_path):
     written(tmp_path / "from", "mtp", "q8_0")
     command = [sys.executable, "-m", "outrider.train.convert"]
@@ -103,5 +122,5 @@ def test_command(tmp_path):
     twice = subprocess.run(
         [*command, paths[1], paths[0]], capture_output=True, text=True, check=False
     )
-    assert twice.returncode == 1
+    assert twice.returncode == 2
     assert "is stored as Q4_1" in twice.stderr

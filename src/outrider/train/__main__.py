@@ -14,6 +14,7 @@ from pathlib import Path
 from outrider.train.config import load_config
 from outrider.train.peers import join_peers
 from outrider.train.run import open_target, train, write_conversations
+from outrider.types.errors import OutriderError
 from outrider.types.progress import silent
 
 
@@ -36,6 +37,15 @@ class LineProgress:
 
 
 def main() -> None:
+    """Run the command line; a fault of the user is one line, with status 2."""
+    try:
+        _run()
+    except OutriderError as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        sys.exit(2)
+
+
+def _run() -> None:
     """Parse the command line, then generate or train."""
     parser = argparse.ArgumentParser(prog="python -m outrider.train", description=__doc__)
     parser.add_argument("config", type=Path)

@@ -7,13 +7,26 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from outrider.types.errors import DrafterError
 
 #: A row loops if this many tokens in sequence equal those a short period before.
 LOOP_RUN = 48
 #: Longest period that counts as a loop.
 LOOP_PERIOD = 40
+#: What to do about a file that cannot be used.
+ANEW = "delete its folder, or name another"
+#: Type and number of dimensions of each tensor.
+LAYOUT = {
+    "ids": (torch.int32, 2),
+    "supervised": (torch.bool, 2),
+    "category": (torch.uint8, 1),
+    "greedy": (torch.bool, 1),
+    "looping": (torch.bool, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +84,23 @@ def save_atomically(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def load_conversations(path: Path) -> Conversations:
-    """Read rows that ``Conversations.save`` wrote."""
-    return Conversations(**load_file(path))
+    """Read rows that ``Conversations.save`` wrote.
+
+    Raises:
+        DrafterError: the file is damaged, or holds something else.
+    """
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        detail = " ".join(str(error).split())
+        raise DrafterError(f"{path}: not a whole safetensors file: {detail}; {ANEW}") from None
+    found = {name: (tensor.dtype, tensor.ndim) for name, tensor in tensors.items()}
+    if found == LAYOUT:
+        rows = Conversations(**tensors)
+        counts = {len(tensor) for tensor in tensors.values()}
+        if len(counts) == 1 and rows.ids.shape == rows.supervised.shape:
+            return rows
+    raise DrafterError(f"{path}: does not hold conversations; {ANEW}")
 
 
 def concatenate(parts: list[Conversations]) -> Conversations:

@@ -20,7 +20,8 @@ from outrider.loaders.safetensors import TensorFolder
 from outrider.train.config import Storage
 from outrider.train.conversations import save_atomically
 from outrider.train.export import storage_fields, stored
-from outrider.types.errors import DrafterError, ModelError
+from outrider.train.work import make_folder
+from outrider.types.errors import DrafterError, ModelError, OutriderError
 
 QUANTIZATION: Final = "outrider_quantization"
 
@@ -34,7 +35,8 @@ def convert(folder: Path, out: Path, storage: Storage) -> None:
         storage: the new form of the matrices.
 
     Raises:
-        DrafterError: the folder cannot be read, is stored in 4 bits already, or is ``out``.
+        DrafterError: the folder cannot be read, is stored in 4 bits already, does not tell how its
+            bytes are to be read, or is ``out``; or ``out`` cannot be written to.
     """
     if out.resolve() == folder.resolve():
         raise DrafterError(f"{out}: is the checkpoint itself; name another folder to write to")
@@ -44,21 +46,45 @@ def convert(folder: Path, out: Path, storage: Storage) -> None:
         if found not in (None, "Q8_0"):
             raise DrafterError(f"{folder}: is stored as {found}; convert what it was made from")
         source = TensorFolder(folder)
+        for name in sorted(source.names()):
+            _check_blocks(source, name, found)
         tensors = {name: _converted(source, name, storage) for name in sorted(source.names())}
     except ModelError as error:
         raise DrafterError(str(error)) from None
     fields = json.loads(path.read_text()) | storage_fields(storage)
     if storage == "bf16":
         fields.pop(QUANTIZATION, None)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     save_atomically(tensors, out / "model.safetensors")
     (out / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
+
+
+def _in_blocks(source: TensorFolder, name: str) -> bool:
+    """Whether a tensor is a matrix in blocks."""
+    return source.format(name) == "U8" and len(source.shape(name)) == 2
+
+
+def _check_blocks(source: TensorFolder, name: str, declared: str | None) -> None:
+    """Raise DrafterError for a matrix in blocks that are not declared to be Q8_0, or cannot be."""
+    if not _in_blocks(source, name):
+        return
+    if declared is None:
+        raise DrafterError(
+            f"{source.source}: {name} is stored in bytes, but config.json has no {QUANTIZATION} "
+            "to tell their form; convert what it was made from"
+        )
+    width, nbytes = source.shape(name)[1], BLOCK_FORMATS[declared][1]
+    if width % nbytes or not width:
+        raise DrafterError(
+            f"{source.source}: {name} has {width} bytes a row, which are no blocks of {declared}, "
+            "though config.json says so; convert what it was made from"
+        )
 
 
 def _converted(source: TensorFolder, name: str, storage: Storage) -> Tensor:
     """A tensor in its new form; integers, such as d2t, stay as they are."""
     label = source.format(name)
-    if label == "U8" and len(source.shape(name)) == 2:
+    if _in_blocks(source, name):
         data = source.integers(name)
         block, nbytes = BLOCK_FORMATS["Q8_0"]
         shape = (len(data), data.shape[1] // nbytes * block)
@@ -82,8 +108,9 @@ def main() -> None:
     options = parser.parse_args()
     try:
         convert(options.folder, options.out, options.storage)
-    except DrafterError as error:
-        sys.exit(str(error))
+    except OutriderError as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -118,17 +118,26 @@ def with_turns(
     )
 
 
-def with_prompts(frame: Frame, path: Path, tokenizer: ChatEncoder) -> Frame:
-    """A frame whose first user turns are the lines of a file.
+def read_prompts(path: Path) -> list[str]:
+    """The lines of a file that are not empty.
 
     Raises:
         DrafterError: the file cannot be read or holds no prompt.
     """
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise DrafterError(f"{path}: {error.strerror}") from None
-    ids = [tuple(tokenizer.encode(line, add_special=False)) for line in lines if line]
-    if not ids:
+    except ValueError as error:
+        raise DrafterError(f"{path}: cannot be read: {error}") from None
+    lines = [line.strip() for line in text.splitlines()]
+    prompts = [line for line in lines if line]
+    if not prompts:
         raise DrafterError(f"{path}: holds no prompt")
+    return prompts
+
+
+def with_prompts(frame: Frame, path: Path, tokenizer: ChatEncoder) -> Frame:
+    """A frame whose first user turns are the lines of a file; errors are ``read_prompts``'."""
+    ids = [tuple(tokenizer.encode(line, add_special=False)) for line in read_prompts(path)]
     return replace(frame, openers=(tuple(Opening(prompt, whole=True) for prompt in ids),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -32,6 +33,8 @@ from outrider.train.network import BlockDrafter, TrimmedHead
 from outrider.train.optim import Optimisers
 from outrider.train.peers import ALONE, Peers
 from outrider.train.target import TorchTarget
+from outrider.train.work import STATE
+from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
 Network = BlockDrafter | MtpHead
@@ -39,6 +42,17 @@ Network = BlockDrafter | MtpHead
 SYNC_STEPS = 10
 #: Distance between the seeds of two processes.
 SEED_STRIDE = 1_000_003
+#: What reading a damaged or foreign state raises, by where the damage is.
+DAMAGE = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    pickle.UnpicklingError,
+)
 
 
 class Evaluator(Protocol):
@@ -174,7 +188,7 @@ class Trainer:
         self._config = config
         self._rows = rows
         self._device = target.device
-        self._state_path = folder / "state.pt"
+        self._state_path = folder / STATE
         self._log_path = folder / "log.jsonl"
         self._optimisers = Optimisers(network, config, self._device)
         self._objective = Objective(network, target, head, config)
@@ -333,6 +347,18 @@ class Trainer:
         os.replace(partial, self._state_path)
 
     def _restore(self) -> None:
+        """Go on from the saved state; DrafterError if it is damaged or not this network's."""
+        try:
+            self._take_over()
+        except torch.OutOfMemoryError:
+            raise
+        except DAMAGE as error:
+            raise DrafterError(
+                f"{self._state_path}: cannot be read as this run's state "
+                f"({type(error).__name__}); delete it to train anew on the same data"
+            ) from None
+
+    def _take_over(self) -> None:
         state = torch.load(self._state_path, map_location=self._device, weights_only=True)
         self._network.load_state_dict(state["network"])
         self._optimisers.load(state["optimisers"])

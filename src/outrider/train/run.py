@@ -13,10 +13,17 @@ from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
 from outrider.train.compose import Composer, plain_words
 from outrider.train.config import GenerateConfig, TrainConfig
-from outrider.train.conversations import Conversations, concatenate, load_conversations
+from outrider.train.conversations import ANEW, Conversations, concatenate, load_conversations
 from outrider.train.evaluate import Evaluation, evaluate
 from outrider.train.export import Weights, export_checkpoint, stored_weights
-from outrider.train.frame import CATEGORIES, Frame, frame_of, with_prompts, with_turns
+from outrider.train.frame import (
+    CATEGORIES,
+    Frame,
+    frame_of,
+    read_prompts,
+    with_prompts,
+    with_turns,
+)
 from outrider.train.generate import generate
 from outrider.train.loop import History, Trainer, taps_of
 from outrider.train.network import TrimmedHead, trimmed_head
@@ -24,6 +31,7 @@ from outrider.train.peers import ALONE, Peers
 from outrider.train.plot import plot_history
 from outrider.train.shapes import coverage, draft_vocabulary, new_network
 from outrider.train.target import TorchTarget
+from outrider.train.work import check_ownership, conversation_files, make_folder, write_config
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
@@ -79,7 +87,8 @@ def train(
 ) -> Report:
     """Generate data, train a drafter and write its checkpoint.
 
-    A run whose work folder holds data or state goes on from there.
+    A run whose work folder holds data or state goes on from there. The folder belongs to one
+    configuration; faults that can be found without the target are found before anything is written.
 
     Args:
         config: everything about the run.
@@ -89,11 +98,20 @@ def train(
 
     Raises:
         ModelError: the target cannot be loaded.
-        DrafterError: the configuration does not fit the target.
+        DrafterError: the configuration does not fit the target, the machine or the work folder, or
+            a file or folder that it names cannot be used.
     """
-    work = Path(config.work)
-    work.mkdir(parents=True, exist_ok=True)
-    (work / "config.json").write_text(config.to_json())
+    pick_device(config.device)
+    check_ownership(config)
+    to_write = [config.work, config.out]
+    if not conversation_files(config):
+        to_write.append(config.data or config.work)
+        if config.generate.prompts:
+            read_prompts(Path(config.generate.prompts))
+    for folder in to_write:
+        make_folder(Path(folder))
+    if peers.leads:
+        write_config(config)
     target, tokenizer = open_target(config, progress)
     rows = conversations(target, tokenizer, config, progress)
     return fit(target, rows, config, progress, stop_after, peers)
@@ -179,11 +197,18 @@ def conversations(
     progress: Progress = silent,
 ) -> Conversations:
     """Load all conversations of the data folder, or write them if there are none."""
-    folder = Path(config.data or config.work)
-    paths = sorted(folder.glob("conversations-*.safetensors"))
+    paths = conversation_files(config)
     if not paths:
+        folder = Path(config.data or config.work)
         paths = [write_conversations(target, tokenizer, config.generate, folder, progress)]
-    return concatenate([load_conversations(path) for path in paths])
+    parts = [load_conversations(path) for path in paths]
+    vocab = target.config.vocab_size
+    for path, part in zip(paths, parts, strict=True):
+        if part.ids.shape[1] != parts[0].ids.shape[1]:
+            raise DrafterError(f"{path}: has rows of another length than {paths[0].name}")
+        if part.ids.numel() and not 0 <= int(part.ids.min()) <= int(part.ids.max()) < vocab:
+            raise DrafterError(f"{path}: has tokens that the model has not; {ANEW}")
+    return concatenate(parts)
 
 
 def write_conversations(
@@ -194,7 +219,7 @@ def write_conversations(
     progress: Progress = silent,
 ) -> Path:
     """Let the target write conversations into a folder; the file is named by the seed."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     path = folder / f"conversations-{config.seed}.safetensors"
     frame = open_frame(config, target, tokenizer)
     fast = target.device.type == "cuda"
@@ -230,9 +255,12 @@ class Judge:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of a configuration."""
+    """The device of a configuration; DrafterError if this machine has none of that kind."""
+    available = torch.cuda.is_available()
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if available else "cpu"
+    if name == "cuda" and not available:
+        raise DrafterError("device 'cuda': PyTorch finds no CUDA GPU here; take 'cpu' or 'auto'")
     return torch.device(name)
 
 
