@@ -9,7 +9,6 @@ import pytest
 import torch
 from kernel_toys import raw, same_bits
 
-from conftest import NATIVE
 from outrider.kernels.weights import RawWeight
 
 FORKED = """
@@ -32,12 +31,11 @@ print(float(kernels.linear(torch.ones(1, 64), matrix)[0, 0]))
 """
 
 
-@pytest.mark.skipif(not NATIVE, reason="no extension")
-@pytest.mark.parametrize("path", NATIVE)
-def test_a_changed_floating_point_mode_changes_no_bit(path):
+def test_a_changed_floating_point_mode_changes_no_bit(native):
     """Products of 1e-40 are flushed to zero by a mode that other libraries may set."""
     from outrider.kernels.cpu import CpuKernels
 
+    path = native.name.removeprefix("cpu-")
     weight = RawWeight("w", (65536, 64), "F32", torch.full((65536, 64), 1e-20))
     x = torch.full((1, 64), 1e-20)
     for threads in (1, 2):
@@ -56,7 +54,6 @@ def test_a_changed_floating_point_mode_changes_no_bit(path):
         assert same_bits(later, before)
 
 
-@pytest.mark.skipif(not NATIVE, reason="no extension")
 def test_the_calling_thread_keeps_its_mode(native):
     tiny = torch.tensor([1e-20])
     assert torch.set_flush_denormal(True)
@@ -67,8 +64,8 @@ def test_the_calling_thread_keeps_its_mode(native):
         torch.set_flush_denormal(False)
 
 
-@pytest.mark.skipif(not NATIVE, reason="no extension")
 def test_a_forked_child_is_told_instead_of_waiting():
+    pytest.importorskip("outrider.kernels._native")
     ran = subprocess.run(
         [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True
     )
