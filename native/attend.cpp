@@ -134,7 +134,7 @@ void Engine::span_bounds(const Attention& a, const Task& task, int span, int* lo
   }
 }
 
-// Pages of a unit, of whichever task it is.
+// Pages of a unit, of whichever task it is: a search, for plans of few tasks.
 SpanKeys Engine::unit_keys(const Attention& a, int unit) const {
   size_t t = 0;
   while (unit >= a.plan->tasks[t].unit + a.plan->tasks[t].count()) t++;
@@ -174,7 +174,8 @@ void Engine::attend_task(Lane& lane, const Attention& a, const Task& task, int l
     float* value = sums.merged ? lane.values.as<float>(0) : sums.values + at * layout.width;
     SpanKeys keys = span_keys(a, task, span);
     if (task.unit + span + 1 < last) {
-      const SpanKeys after = unit_keys(a, task.unit + span + 1);
+      const bool here = span + 1 < task.count();
+      const SpanKeys after = here ? span_keys(a, task, span + 1) : unit_keys(a, task.unit + span + 1);
       for (int i = 0; i < SPAN_PAGES; i++) keys.next[i] = after.pages[i];
     }
     path_.attend(layout, queries, keys, from, upto, part, value);

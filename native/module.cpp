@@ -5,8 +5,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <unistd.h>
-
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
@@ -136,7 +134,7 @@ class Native {
   template <class F>
   auto alone(F&& function) {
     nb::gil_scoped_release release;
-    if (getpid() != engine_.pool().process())
+    if (engine_.pool().forked())
       throw std::runtime_error(
           "this model was loaded before the process was forked, and its threads stayed behind: load it in the "
           "child, or start processes with the \"spawn\" method");

@@ -1,12 +1,11 @@
 #include "pool.h"
 
-#include "float_mode.h"
-#include "format.h"
-
 #include <sched.h>
-#include <unistd.h>
 
 #include <chrono>
+
+#include "float_mode.h"
+#include "format.h"
 
 namespace outrider {
 namespace {
@@ -53,15 +52,14 @@ Team::Duration await(const std::atomic<uint32_t>& word, microseconds patience, D
 // word of an earlier phase means that none is taken, so nobody needs to clear it. Matrices have fewer
 // than MOST_ITEMS tiles; no pass has as many rows.
 struct Runs {
-  static constexpr int BITS = 20;
-  static constexpr uint64_t MOST = MOST_ITEMS - 1;
+  static constexpr int BITS = ITEM_BITS;
 
   static uint64_t of(uint64_t word, uint32_t phase) {
     const uint64_t tag = static_cast<uint64_t>(phase) << 2 * BITS;
     return (word ^ tag) >> 2 * BITS ? tag : word;
   }
-  static int front(uint64_t word) { return static_cast<int>(word & MOST); }
-  static int back(uint64_t word) { return static_cast<int>(word >> BITS & MOST); }
+  static int front(uint64_t word) { return static_cast<int>(word & (MOST_ITEMS - 1)); }
+  static int back(uint64_t word) { return static_cast<int>(word >> BITS & (MOST_ITEMS - 1)); }
 };
 
 }  // namespace
@@ -114,7 +112,7 @@ Pool::Pool(int threads)
 }
 
 Pool::~Pool() {
-  if (getpid() != process_) {  // a forked child has none of the threads
+  if (forked()) {
     for (std::thread& thread : threads_) thread.detach();
     return;
   }

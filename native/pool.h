@@ -1,6 +1,6 @@
 // Persistent threads that run one function together and meet between its phases.
 #pragma once
-#include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace outrider {
 
-constexpr uint64_t MOST_ITEMS = uint64_t{1} << 20;  // of one thread's share in a phase
+constexpr int ITEM_BITS = 20;
+constexpr uint64_t MOST_ITEMS = uint64_t{1} << ITEM_BITS;  // of one thread's share in a phase
 
 class Pool;
 
@@ -58,8 +59,8 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int size() const { return team_.most(); }
-  // The process that has the threads: a forked child does not.
-  pid_t process() const { return process_; }
+  // Whether this is a forked child of the process that has the threads: it has none of them.
+  bool forked() const { return getpid() != process_; }
   // Run on the team's threads, the caller's included, and return when all are done.
   void run(const std::function<void(Worker&)>& function);
 

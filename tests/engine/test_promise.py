@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from outrider.session.round import Rounds
 from outrider.types.sampling import SamplingParams
 from outrider.verify.choosers import ShapedChooser
 from support.adversaries import Scripted, adversaries, oracle
-from support.run import alone, serve, views
+from support.run import alone, serve, truth, views
 from support.tiny import TINY, VARIANTS, tiny_target
 
 PROMPTS = [
@@ -56,11 +55,6 @@ def target() -> Any:
 @pytest.fixture(scope="module")
 def plain(target: Any) -> Any:
     return alone(target, REQUESTS)
-
-
-def truth(outputs: Sequence[Any]) -> list[list[int]]:
-    """Whole streams of plain decoding, for oracles."""
-    return [[*o.prompt_token_ids, *c.token_ids] for o in outputs for c in o.outputs]
 
 
 KINDS = list(adversaries([], 48))

@@ -16,7 +16,7 @@ from outrider.session.share import Share
 from outrider.session.worth import Pace, Worth
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
-from support.run import alone, serve, views
+from support.run import alone, serve, truth, views
 from support.tiny import TINY, tiny_target
 
 REQUESTS = [
@@ -50,13 +50,6 @@ def plain(target: Any) -> Any:
     return alone(target, REQUESTS)
 
 
-def lines(plain: Any) -> list[list[int]]:
-    return [
-        [*prompt, *output.outputs[0].token_ids]
-        for (prompt, _), output in zip(REQUESTS, plain, strict=True)
-    ]
-
-
 @pytest.mark.parametrize("kind", ["right", "half", "wrong"])
 def test_tokens_are_equal_whatever_is_asked(
     target: Any, plain: Any, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +64,7 @@ def test_tokens_are_equal_whatever_is_asked(
 
     monkeypatch.setattr(Pace, "wants", wants)
     monkeypatch.setattr(Pace, "keep", lambda pace, proposal, worth: len(proposal.tokens))
-    drafter = Noting(adversaries(lines(plain), TINY.vocab_size)[kind].guess)
+    drafter = Noting(adversaries(truth(plain), TINY.vocab_size)[kind].guess)
     config = EngineConfig(max_num_seqs=3)
     assert views(serve(target, drafter, REQUESTS, config=config)) == views(plain)
     drafter.asked = drafter.asked[-len(chosen) :]
@@ -80,11 +73,11 @@ def test_tokens_are_equal_whatever_is_asked(
 
 
 def test_a_fixed_length_is_asked_for_in_full(target: Any, plain: Any) -> None:
-    drafter = Noting(adversaries(lines(plain), TINY.vocab_size)["wrong"].guess)
+    drafter = Noting(adversaries(truth(plain), TINY.vocab_size)["wrong"].guess)
     outputs = serve(target, drafter, REQUESTS, config=EngineConfig(max_num_seqs=1, draft_length=9))
     assert views(outputs) == views(plain)
     assert set(drafter.asked[1:40]) == {9}
-    drafter = Noting(oracle(lines(plain)))
+    drafter = Noting(oracle(truth(plain)))
     serve(target, drafter, REQUESTS, config=EngineConfig(max_num_seqs=1, draft_length=9))
     assert drafter.asked[0] == 9
 
@@ -93,7 +86,7 @@ def test_a_draft_beyond_its_length_is_cut(
     target: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And whatever kind of integers it holds, tokens are plain ones."""
-    right = oracle(lines(plain))
+    right = oracle(truth(plain))
     drafter = Noting(lambda known, length: [np.int64(n) for n in right(known, length + 1)])
     shares: list[Share] = []
     engine = Engine(target, drafter, EngineConfig(draft_length=3))

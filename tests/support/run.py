@@ -55,3 +55,8 @@ def views(outputs: Sequence[RequestOutput]) -> list[list[tuple[object, ...]]]:
         ]
         for output in outputs
     ]
+
+
+def truth(outputs: Sequence[RequestOutput]) -> list[list[int]]:
+    """Whole streams, prompts included, for oracles."""
+    return [[*o.prompt_token_ids, *c.token_ids] for o in outputs for c in o.outputs]

@@ -152,10 +152,9 @@ class HybridDrafter(Drafter):
         lengths: Sequence[int],
         asked: Sequence[int],
     ) -> list[Proposal | DrafterFault]:
-        """As ``propose``; only the learned drafter is held to ``asked``."""
+        """As ``propose``; each of the two knows whether its tokens cost time."""
         mine = [hybrid_state(state) for state in states]
         copied = [self._copies(state, tip) for state, tip in zip(mine, tips, strict=True)]
-        most = [min(pair) for pair in zip(lengths, asked, strict=True)]
         answers: dict[int, Proposal | DrafterFault] = {}
         for copies in (True, False):
             places = [place for place, choice in enumerate(copied) if choice is copies]
@@ -164,10 +163,11 @@ class HybridDrafter(Drafter):
             drafter: Drafter = self.ngram if copies else self.learned
             if not copies:
                 self._hand_over([mine[place] for place in places])
-            proposals = drafter.propose(
+            proposals = drafter.propose_within(
                 [mine[place].ngram if copies else mine[place].learned for place in places],
                 [tips[place] for place in places],
-                [lengths[place] if copies else most[place] for place in places],
+                [lengths[place] for place in places],
+                [asked[place] for place in places],
             )
             answers.update(zip(places, proposals, strict=True))
         return [answers[place] for place in range(len(mine))]

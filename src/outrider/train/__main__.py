@@ -11,10 +11,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from outrider.train.command import faults_in_one_line
 from outrider.train.config import load_config
 from outrider.train.peers import join_peers
 from outrider.train.run import open_target, train, write_conversations
-from outrider.types.errors import OutriderError
 from outrider.types.progress import silent
 
 
@@ -38,11 +38,8 @@ class LineProgress:
 
 def main() -> None:
     """Run the command line; a fault of the user is one line, with status 2."""
-    try:
+    with faults_in_one_line():
         _run()
-    except OutriderError as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
-        sys.exit(2)
 
 
 def _run() -> None:

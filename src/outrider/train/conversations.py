@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from outrider.train.work import replacing
 from outrider.types.errors import DrafterError
 
 #: A row loops if this many tokens in sequence equal those a short period before.
@@ -77,10 +77,9 @@ def slice_of(start: int, stop: int) -> Tensor:
 
 def save_atomically(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a safetensors file that is either whole or absent."""
-    partial = path.with_suffix(".partial")
-    save_file(tensors, partial)
-    partial.chmod(0o644)
-    os.replace(partial, path)
+    with replacing(path) as partial:
+        save_file(tensors, partial)
+        partial.chmod(0o644)
 
 
 def load_conversations(path: Path) -> Conversations:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Final, get_args
 
@@ -17,11 +16,12 @@ from torch import Tensor
 from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight
 from outrider.loaders.fields import read_json
 from outrider.loaders.safetensors import TensorFolder
+from outrider.train.command import faults_in_one_line
 from outrider.train.config import Storage
 from outrider.train.conversations import save_atomically
 from outrider.train.export import storage_fields, stored
 from outrider.train.work import make_folder
-from outrider.types.errors import DrafterError, ModelError, OutriderError
+from outrider.types.errors import DrafterError, ModelError
 
 QUANTIZATION: Final = "outrider_quantization"
 
@@ -46,9 +46,9 @@ def convert(folder: Path, out: Path, storage: Storage) -> None:
         if found not in (None, "Q8_0"):
             raise DrafterError(f"{folder}: is stored as {found}; convert what it was made from")
         source = TensorFolder(folder)
-        for name in sorted(source.names()):
-            _check_blocks(source, name, found)
-        tensors = {name: _converted(source, name, storage) for name in sorted(source.names())}
+        tensors = {
+            name: _converted(source, name, found, storage) for name in sorted(source.names())
+        }
     except ModelError as error:
         raise DrafterError(str(error)) from None
     fields = json.loads(path.read_text()) | storage_fields(storage)
@@ -59,36 +59,29 @@ def convert(folder: Path, out: Path, storage: Storage) -> None:
     (out / "config.json").write_text(json.dumps(fields, indent=2) + "\n")
 
 
-def _in_blocks(source: TensorFolder, name: str) -> bool:
-    """Whether a tensor is a matrix in blocks."""
-    return source.format(name) == "U8" and len(source.shape(name)) == 2
-
-
-def _check_blocks(source: TensorFolder, name: str, declared: str | None) -> None:
-    """Raise DrafterError for a matrix in blocks that are not declared to be Q8_0, or cannot be."""
-    if not _in_blocks(source, name):
-        return
+def _floats(source: TensorFolder, name: str, declared: str | None) -> Tensor:
+    """A matrix in blocks as float32; DrafterError if they are of no declared form, or cannot be."""
     if declared is None:
         raise DrafterError(
             f"{source.source}: {name} is stored in bytes, but config.json has no {QUANTIZATION} "
             "to tell their form; convert what it was made from"
         )
-    width, nbytes = source.shape(name)[1], BLOCK_FORMATS[declared][1]
+    rows, width = source.shape(name)
+    block, nbytes = BLOCK_FORMATS[declared]
     if width % nbytes or not width:
         raise DrafterError(
             f"{source.source}: {name} has {width} bytes a row, which are no blocks of {declared}, "
             "though config.json says so; convert what it was made from"
         )
+    shape = (rows, width // nbytes * block)
+    return RawWeight(name, shape, declared, source.integers(name)).float()
 
 
-def _converted(source: TensorFolder, name: str, storage: Storage) -> Tensor:
+def _converted(source: TensorFolder, name: str, declared: str | None, storage: Storage) -> Tensor:
     """A tensor in its new form; integers, such as d2t, stay as they are."""
     label = source.format(name)
-    if _in_blocks(source, name):
-        data = source.integers(name)
-        block, nbytes = BLOCK_FORMATS["Q8_0"]
-        shape = (len(data), data.shape[1] // nbytes * block)
-        return stored(name, RawWeight(name, shape, "Q8_0", data).float(), storage)
+    if label == "U8" and len(source.shape(name)) == 2:
+        return stored(name, _floats(source, name, declared), storage)
     if label in FLOAT_FORMATS:
         return stored(name, source.tensor(name).float(), storage)
     return source.integers(name)
@@ -106,11 +99,8 @@ def main() -> None:
         help="form of the matrices; q4_1, the default, drafts fastest and accepts about 1%% less",
     )
     options = parser.parse_args()
-    try:
+    with faults_in_one_line():
         convert(options.folder, options.out, options.storage)
-    except OutriderError as error:
-        sys.stderr.write(f"{' '.join(str(error).split())}\n")
-        sys.exit(2)
 
 
 if __name__ == "__main__":

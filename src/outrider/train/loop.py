@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -33,7 +32,7 @@ from outrider.train.network import BlockDrafter, TrimmedHead
 from outrider.train.optim import Optimisers
 from outrider.train.peers import ALONE, Peers
 from outrider.train.target import TorchTarget
-from outrider.train.work import STATE
+from outrider.train.work import STATE, replacing
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
@@ -342,9 +341,8 @@ class Trainer:
             "optimisers": self._optimisers.state(),
             "history": asdict(self.history),
         }
-        partial = self._state_path.with_suffix(".partial")
-        torch.save(state, partial)
-        os.replace(partial, self._state_path)
+        with replacing(self._state_path) as partial:
+            torch.save(state, partial)
 
     def _restore(self) -> None:
         """Go on from the saved state; DrafterError if it is damaged or not this network's."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -117,9 +118,15 @@ def make_folder(folder: Path) -> None:
         raise DrafterError(f"{folder}: cannot be written to: {reason}") from None
 
 
-def write_config(config: TrainConfig) -> None:
-    """Write the configuration into its work folder, atomically."""
-    path = Path(config.work) / CONFIG
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which then takes the place of ``path``: that one is whole or as before."""
     partial = path.with_suffix(".partial")
-    partial.write_text(config.to_json())
+    yield partial
     os.replace(partial, path)
+
+
+def write_config(config: TrainConfig) -> None:
+    """Write the configuration into its work folder."""
+    with replacing(Path(config.work) / CONFIG) as partial:
+        partial.write_text(config.to_json())
