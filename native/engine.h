@@ -215,6 +215,7 @@ class Engine {
   void compete(Worker& worker, const Matrix& m, const Acts& acts, int n, const Draw* draws,
                const Shift* shift);
   int winner(int threads, int n, int row);
+  bool sound(int threads, int n, int row);
   void open_step(const Chain& chain, const float* scores, const std::vector<Block>& blocks, int at,
                  Step& step);
   void close_step(int threads, const Chain& chain, const std::vector<Block>& blocks, int at, Step& step,

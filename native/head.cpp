@@ -13,6 +13,7 @@ void Engine::compete(Worker& worker, const Matrix& m, const Acts& acts, int n, c
     for (int l = 0; l < TILE; l++) {
       mine[r].value[l] = -std::numeric_limits<float>::infinity();
       mine[r].id[l] = std::numeric_limits<int32_t>::max();
+      mine[r].poison[l] = 0.0f;
     }
   }
   int low, high;
@@ -37,6 +38,16 @@ int Engine::winner(int threads, int n, int row) {
   return value == -std::numeric_limits<float>::infinity() ? 0 : id;
 }
 
+// Whether all outputs of one of n rows were finite.
+bool Engine::sound(int threads, int n, int row) {
+  const Best* bests = bests_.as<Best>(0);
+  for (int t = 0; t < threads; t++)
+    for (float poison : bests[static_cast<size_t>(t) * n + row].poison)
+      if (!(poison == 0.0f)) return false;
+  return true;
+}
+
+// The best output of each row, -1 for a row of which some output is not finite.
 void Engine::best(const Matrix& m, const float* x, int n, const Draw* draws, int64_t* out) {
   reserve_inputs(n, m.cols);
   bests_.as<Best>(static_cast<size_t>(pool_.size()) * n);
@@ -45,7 +56,8 @@ void Engine::best(const Matrix& m, const float* x, int n, const Draw* draws, int
     compete(worker, m, acts, n, draws, nullptr);
     worker.meet();
     if (worker.id() != 0) return;
-    for (int r = 0; r < n; r++) out[r] = winner(worker.size(), n, r);
+    for (int r = 0; r < n; r++)
+      out[r] = sound(worker.size(), n, r) ? winner(worker.size(), n, r) : -1;
   });
 }
 

@@ -10,6 +10,7 @@ namespace outrider {
 struct alignas(64) Best {
   float value[TILE];
   int32_t id[TILE];
+  float poison[TILE];  // 0 while every output seen was finite, NaN afterwards
 };
 
 // How the head's outputs become scores: value / temperature + noise, or the value itself.

@@ -120,6 +120,8 @@ void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Dra
         Best& b = best[row + i];
         F value = load(strip[i]);
         if (shift) value = add(load_part(shift->rows[row + i] + t.col, t.width), value);
+        // 0 times a finite output is 0, and NaN times one that is not.
+        store(b.poison, fma(value, splat(0.0f), load(b.poison)));
         if (draws && draws[row + i].temperature > 0.0f) {
           value = div(value, splat(draws[row + i].temperature));
           if (!add_noise(value, load(b.value), noise_id, draws[row + i])) continue;

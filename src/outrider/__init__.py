@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from outrider.llm.llm import LLM
-    from outrider.types.errors import OutriderError
+    from outrider.types.errors import (
+        DrafterError,
+        ModelError,
+        NumericsError,
+        OutriderError,
+        RequestError,
+    )
     from outrider.types.output import CompletionOutput, RequestOutput
     from outrider.types.sampling import SamplingParams
 
@@ -16,7 +22,11 @@ __version__: Final = "0.1.0"
 __all__ = [
     "LLM",
     "CompletionOutput",
+    "DrafterError",
+    "ModelError",
+    "NumericsError",
     "OutriderError",
+    "RequestError",
     "RequestOutput",
     "SamplingParams",
     "__version__",
@@ -25,7 +35,11 @@ __all__ = [
 _HOMES: Final = {
     "LLM": "outrider.llm.llm",
     "CompletionOutput": "outrider.types.output",
+    "DrafterError": "outrider.types.errors",
+    "ModelError": "outrider.types.errors",
+    "NumericsError": "outrider.types.errors",
     "OutriderError": "outrider.types.errors",
+    "RequestError": "outrider.types.errors",
     "RequestOutput": "outrider.types.output",
     "SamplingParams": "outrider.types.sampling",
 }

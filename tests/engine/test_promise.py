@@ -12,7 +12,7 @@ from outrider.config.engine import EngineConfig
 from outrider.drafters.ngram import NgramDrafter
 from outrider.kernels.reference import ReferenceKernels, ReferenceLinear, _dense
 from outrider.kernels.table import Linear
-from outrider.session.round import Rounds
+from outrider.session import round as session_round
 from outrider.types.sampling import SamplingParams
 from outrider.verify.choosers import ShapedChooser
 from support.adversaries import Scripted, adversaries, oracle
@@ -257,14 +257,14 @@ def test_gate_catches_noise_keyed_by_call(
 def test_gate_catches_a_drafter_reaching_the_output(
     target: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = Rounds._walk
+    honest = session_round._walk
 
-    def shortcut(self: Rounds, share: Any, results: Any) -> list[int]:
+    def shortcut(share: Any, results: Any, soundness: Any) -> list[int]:
         if share.draft.tokens:
             results = results[1:]
-        return honest(self, share, results) if results else []
+        return honest(share, results, soundness) if results else []
 
-    monkeypatch.setattr(Rounds, "_walk", shortcut)
+    monkeypatch.setattr(session_round, "_walk", shortcut)
     drafter = Scripted("right", oracle(truth(plain)))
     with pytest.raises((AssertionError, IndexError)):
         assert views(serve(target, drafter, REQUESTS)) == views(plain)

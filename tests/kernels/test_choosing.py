@@ -46,17 +46,29 @@ def test_ties_go_to_the_lowest_id_whoever_finds_it(kernels, first):
         assert kernels.argmax(x, head).tolist() == [first] * 3
 
 
-def test_nan_does_not_win(native):
-    weights = randn(100, 64)
-    weights[7] = torch.nan
-    head = native.prepare([raw_float("w", weights)])
-    x = randn(5, 64)
-    want = native.linear(x, head).nan_to_num(nan=-torch.inf).argmax(-1)
-    assert torch.equal(native.argmax(x, head), want)
-    x[2] = torch.nan
-    got = native.argmax(x, head)
-    assert got[2] == 0
-    assert torch.equal(got[[0, 1, 3, 4]], want[[0, 1, 3, 4]])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("fmt", ["Q8_0", "BF16", "F32"])
+def test_a_row_that_is_not_finite_has_no_best(kernels, fmt, bad):
+    """Neither its own NaN nor one of the head's may be passed over; its neighbours go on."""
+    x = randn(9, 64)
+    weights = raw_float("w", randn(1003, 64)) if fmt == "F32" else raw(fmt, 1003, 64)
+    head = kernels.prepare([weights])
+    want, heat = kernels.argmax(x, head), ([0.7] * 9, list(range(9)), list(range(9)))
+    drawn = kernels.draw(x, head, *heat)
+    x[2, 5] = bad
+    for got, right in ((kernels.argmax(x, head), want), (kernels.draw(x, head, *heat), drawn)):
+        assert got[2] == -1
+        others = [0, 1, *range(3, 9)]
+        assert torch.equal(got[others], right[others])
+
+
+@pytest.mark.parametrize("place", [0, 7, 16, 1002])
+def test_one_output_that_is_not_finite_is_enough(kernels, place):
+    weights = randn(1003, 64)
+    weights[place] = torch.nan
+    head, x = kernels.prepare([raw_float("w", weights)]), randn(3, 64)
+    assert kernels.argmax(x, head).tolist() == [-1] * 3
+    assert kernels.draw(x, head, [0.5] * 3, [1] * 3, [4] * 3).tolist() == [-1] * 3
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 17])

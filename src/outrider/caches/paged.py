@@ -8,6 +8,7 @@ from torch import Tensor
 
 from outrider.caches.pool import PagePool
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup
+from outrider.types.errors import InvariantError
 
 
 def pages_for(tokens: int) -> int:
@@ -68,11 +69,16 @@ class PagedCache:
         Raises:
             OutOfPages: the pool is too small; nothing has changed.
         """
-        assert self._staged == 0, "rows are staged already"
+        self._check_settled()
         fresh = self._pool.take(self.pages_needed(count))
         if count and self._writes_shared_page():
             last = self.length // PAGE_TOKENS
-            self._pool.store.copy_page(self._pages[last], fresh[-1])
+            try:
+                self._pool.store.copy_page(self._pages[last], fresh[-1])
+            except BaseException:
+                for page in fresh:
+                    self._pool.release(page)
+                raise
             self._pool.release(self._pages[last])
             self._pages[last] = fresh.pop()
         self._pages.extend(fresh)
@@ -81,21 +87,28 @@ class PagedCache:
 
     def commit(self, count: int) -> None:
         """Keep the first ``count`` staged rows and forget the rest, returning their pages."""
-        assert 0 <= count <= self._staged, f"{count} of {self._staged} staged rows"
+        if not 0 <= count <= self._staged:
+            raise InvariantError(f"{count} of {self._staged} staged rows cannot be committed")
         self.length += count
         self._staged = 0
         self._trim()
 
+    def roll_back(self, length: int) -> None:
+        """Forget whatever a round staged or committed past ``length``, its length before it."""
+        self._staged = 0
+        self.length = min(self.length, length)
+        self._trim()
+
     def truncate(self, length: int) -> None:
         """Forget committed rows at and after ``length``."""
-        assert self._staged == 0, "rows are staged"
-        assert self.floor <= length <= self.length, f"{length} is not in the cache"
+        self._check_settled()
+        self._check_held(length, self.length)
         self.length = length
         self._trim()
 
     def fork(self) -> PagedCache:
         """Return a cache with the same rows. Pages are shared; the first to write copies."""
-        assert self._staged == 0, "rows are staged"
+        self._check_settled()
         twin = PagedCache(self._pool)
         twin._pages = list(self._pages)
         twin.length, twin.floor = self.length, self.floor
@@ -114,9 +127,9 @@ class PagedCache:
         """Copy out rows [base, upto), widened down to a page boundary.
 
         Raises:
-            AssertionError: a row of the range is not committed here.
+            InvariantError: a row of the range is not committed here.
         """
-        assert self.floor <= base <= upto <= self.length, f"[{base}, {upto}) is not in the cache"
+        self._check_held(base, upto)
         first = base // PAGE_TOKENS
         pages = self._pages[first : pages_for(upto)]
         copies = tuple(self._pool.store.read_page(page) for page in pages)
@@ -132,7 +145,8 @@ class PagedCache:
         Raises:
             OutOfPages: the pool is too small; the cache stays empty.
         """
-        assert not self._pages, "only an empty cache can adopt rows"
+        if self._pages:
+            raise InvariantError("only an empty cache can adopt rows")
         self._pages = self._pool.take(pages_for(copy.upto))
         first = copy.base // PAGE_TOKENS
         for page, contents in zip(self._pages[first:], copy.pages, strict=True):
@@ -145,11 +159,21 @@ class PagedCache:
         """Check the round-boundary invariant.
 
         Raises:
-            AssertionError: rows are staged, the length is off, or pages do not match it.
+            InvariantError: rows are staged, the length is off, or pages do not match it.
         """
-        assert self._staged == 0, "rows are staged between rounds"
-        assert self.length == expected_length, f"{self.length} rows, {expected_length} committed"
-        assert len(self._pages) == pages_for(self.length), "pages do not match the length"
+        self._check_settled()
+        if self.length != expected_length:
+            raise InvariantError(f"{self.length} rows, {expected_length} committed")
+        if len(self._pages) != pages_for(self.length):
+            raise InvariantError("pages do not match the length")
+
+    def _check_settled(self) -> None:
+        if self._staged:
+            raise InvariantError(f"{self._staged} rows are staged already, or still")
+
+    def _check_held(self, first: int, upto: int) -> None:
+        if not self.floor <= first <= upto <= self.length:
+            raise InvariantError(f"[{first}, {upto}) is not in the cache")
 
     def _writes_shared_page(self) -> bool:
         last = self.length // PAGE_TOKENS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from outrider.kernels.table import PageStore
+from outrider.types.errors import InvariantError
 
 
 class OutOfPages(Exception):  # noqa: N818 - a condition the scheduler handles, not an error
@@ -46,12 +47,14 @@ class PagePool:
 
     def share(self, page: int) -> None:
         """Add a holder to a held page."""
-        assert self._holders[page] > 0, f"page {page} is free"
+        if self._holders[page] <= 0:
+            raise InvariantError(f"page {page} is free")
         self._holders[page] += 1
 
     def release(self, page: int) -> None:
         """Drop one holder; the last one frees the page."""
-        assert self._holders[page] > 0, f"page {page} is already free"
+        if self._holders[page] <= 0:
+            raise InvariantError(f"page {page} is already free")
         self._holders[page] -= 1
         if self._holders[page] == 0:
             self._free.append(page)
@@ -64,15 +67,16 @@ class PagePool:
         """Check the counts against all page tables that exist.
 
         Raises:
-            AssertionError: a count differs, or a page is both free and held.
+            InvariantError: a count differs, or a page is both free and held.
         """
         expected = [0] * self.store.pages
         for table in tables:
             for page in table:
                 expected[page] += 1
-        assert expected == self._holders, "page counts differ from the page tables"
+        if expected != self._holders:
+            raise InvariantError("page counts differ from the page tables")
         free = set(self._free)
-        assert len(free) == len(self._free), "a page is free twice"
-        assert all((page in free) == (count == 0) for page, count in enumerate(expected)), (
-            "a page is both free and held, or neither"
-        )
+        if len(free) != len(self._free):
+            raise InvariantError("a page is free twice")
+        if any((page in free) != (count == 0) for page, count in enumerate(expected)):
+            raise InvariantError("a page is both free and held, or neither")

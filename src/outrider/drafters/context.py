@@ -223,18 +223,17 @@ class ContextDrafter(Drafter):
             return
         features = self._features([mine for mine, _ in pairs], [new for _, new in pairs])
         groups, kept = [], []
-        for (mine, new), rows_in in zip(pairs, features, strict=True):
-            group = self._stage(mine, new, rows_in)
-            if group is not None:
-                groups.append((mine, group))
-                kept.append(rows_in)
-        if not groups:
-            return
         try:
-            self._write(joined(kept), Rows(tuple(group for _, group in groups)))
+            for (mine, new), rows_in in zip(pairs, features, strict=True):
+                group = self._stage(mine, new, rows_in)
+                if group is not None:
+                    groups.append((mine, group))
+                    kept.append(rows_in)
+            if groups:
+                self._write(joined(kept), Rows(tuple(group for _, group in groups)))
         except BaseException:
-            for mine, _ in groups:
-                mine.cache.commit(0)
+            for mine, _ in pairs:
+                mine.cache.roll_back(mine.length)
             raise
         for mine, group in groups:
             mine.cache.commit(group.count)

@@ -134,7 +134,13 @@ class HybridDrafter(Drafter):
         joined = [_joined(state.waiting) for state in behind]
         for state in behind:
             state.waiting = []
-        self.learned.observe([state.learned for state in behind], joined)
+        try:
+            self.learned.observe([state.learned for state in behind], joined)
+        except BaseException:
+            for state, rows in zip(behind, joined, strict=True):
+                if state.learned.length == rows.start:  # not observed: it waits on
+                    state.waiting = [rows]
+            raise
 
     def propose(
         self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]

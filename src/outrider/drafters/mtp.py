@@ -203,9 +203,9 @@ class MtpDrafter(ContextDrafter):
 
     def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
         chains = [_Chain(ask, mtp_state(ask.state)) for ask in asks]
-        for chain in chains:
-            chain.stage(self)
         try:
+            for chain in chains:
+                chain.stage(self)
             for step in range(max(ask.length for ask in asks)):
                 live = [chain for chain in chains if chain.open]
                 if live:

@@ -62,7 +62,12 @@ class SuffixIndex:
                 ends[key] = end
 
     def truncate(self, length: int) -> None:
-        """Remove tokens until ``length`` are left."""
+        """Remove tokens until ``length`` are left.
+
+        An addition that was interrupted left tables of different lengths: they are made anew.
+        """
+        if any(len(previous) != len(self.tokens) for previous in self._previous):
+            self._rebuild(self.tokens[:length])
         while len(self.tokens) > length:
             end = len(self.tokens)
             for n, mask, ends, previous in self._tables:
@@ -72,12 +77,20 @@ class SuffixIndex:
                 if before:
                     ends[self._recent & mask] = before
                 else:
-                    del ends[self._recent & mask]
+                    ends.pop(self._recent & mask, None)
             self.tokens.pop()
             self._recent >>= TOKEN_BITS
             longest = self.lengths[-1]
             if len(self.tokens) >= longest:
                 self._recent |= self.tokens[-longest] << TOKEN_BITS * (longest - 1)
+
+    def _rebuild(self, tokens: array[int]) -> None:
+        self.tokens, self._recent = array("Q"), 0
+        self._ends = [{} for _ in self.lengths]
+        self._previous = [array("q") for _ in self.lengths]
+        self._tables = self._joined()
+        for token in tokens:
+            self.append(token)
 
     def find(self, tip: int, window: int) -> tuple[int, int]:
         """Look up the longest suffix of the text and ``tip`` that also occurs in the text.

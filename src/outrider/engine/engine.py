@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -22,7 +25,7 @@ from outrider.scheduler.scheduler import Limits, Scheduler
 from outrider.session.drafting import PROFILE_ROWS, Drafting
 from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
-from outrider.session.share import Share, Work
+from outrider.session.share import Share, Verdict, Work
 from outrider.session.stream import StreamLimits, TokenStream
 from outrider.session.worth import CostCurve, Pace, Worth
 from outrider.types.errors import RequestError
@@ -32,10 +35,11 @@ from outrider.verify.choosers import Gumbel, make_chooser
 
 
 class Engine:
-    """Serves many requests over one target. Not safe for concurrent calls.
+    """Serves many requests over one target.
 
     ``add`` queues a request, ``step`` runs one round for everyone, ``output`` reads a request's
-    state at any time; a finished request is kept until ``take`` or ``abort`` removes it.
+    state at any time; a finished request is kept until ``take`` or ``abort`` removes it. Calls from
+    several threads wait for one another; ``cancel`` never waits.
     """
 
     def __init__(self, target: Target, drafter: Drafter | None, config: EngineConfig) -> None:
@@ -63,6 +67,10 @@ class Engine:
         self._families: dict[str, Family] = {}
         self._count = 0
         self._seconds = RoundSeconds()
+        self._lock = threading.RLock()
+        self._cancelled: deque[str] = deque()
+        self._unsettled: list[Verdict] = []
+        self._deltas: list[Delta] = []
 
     @property
     def drafter_name(self) -> str:
@@ -87,12 +95,21 @@ class Engine:
     @property
     def has_unfinished(self) -> bool:
         """Whether any request still runs or waits."""
-        return any(not family.finished for family in self._families.values())
+        with self._turn():
+            return any(not family.finished for family in self._families.values())
 
     @property
     def preemptions(self) -> int:
         """Sessions displaced so far for want of pages."""
         return self._scheduler.preemptions
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Have the engine for oneself, with every cancellation up to now carried out."""
+        with self._lock:
+            while self._cancelled:
+                self._remove(self._cancelled.popleft())
+            yield
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -104,18 +121,25 @@ class Engine:
         """
         prompt = [int(token) for token in request.prompt_token_ids]
         self._check(prompt, request)
-        self._count += 1
-        request_id = request.request_id or f"req-{self._count}"
-        if request_id in self._families:
-            raise RequestError("request_id", f"{request_id!r} is in use")
-        arrived = time.monotonic()
-        sessions = [
-            self._session(request_id, index, prompt, request, arrived)
-            for index in range(request.params.n)
-        ]
-        self._families[request_id] = Family(request_id, request, sessions, self.drafter_name)
-        self._scheduler.add(sessions[0])
-        return request_id
+        with self._turn():
+            self._count += 1
+            request_id = request.request_id or f"req-{self._count}"
+            if request_id in self._families:
+                raise RequestError("request_id", f"{request_id!r} is in use")
+            arrived = time.monotonic()
+            sessions = [
+                self._session(request_id, index, prompt, request, arrived)
+                for index in range(request.params.n)
+            ]
+            try:
+                self._families[request_id] = Family(
+                    request_id, request, sessions, self.drafter_name
+                )
+                self._scheduler.add(sessions[0])
+            except BaseException:
+                self._remove(request_id)
+                raise
+            return request_id
 
     def _check(self, prompt: list[int], request: Request) -> None:
         vocab_size = self._target.config.vocab_size
@@ -163,13 +187,32 @@ class Engine:
 
     def abort(self, request_id: str) -> None:
         """Cancel a request and forget it. Unknown ids are ignored."""
-        family = self._families.pop(request_id, None)
+        with self._turn():
+            self._remove(request_id)
+
+    def cancel(self, request_id: str) -> None:
+        """Have a request aborted before the next round, or whatever is called next.
+
+        It never waits, so it may be called from any thread, and from a finalizer that runs in the
+        middle of a round.
+        """
+        self._cancelled.append(request_id)
+
+    def _remove(self, request_id: str) -> None:
+        """Cancel a request. Interrupted, it can be called again: the family is forgotten last."""
+        family = self._families.get(request_id)
         if family is None:
             return
         for session in family.sessions:
             session.stream.abort()
             self._scheduler.remove(session)
             session.release()
+        del self._families[request_id]
+
+    def has(self, request_id: str) -> bool:
+        """Whether the engine knows a request, running or finished."""
+        with self._turn():
+            return request_id in self._families
 
     def is_finished(self, request_id: str) -> bool:
         """Whether every completion of a request has ended.
@@ -177,7 +220,8 @@ class Engine:
         Raises:
             KeyError: no such request.
         """
-        return self._families[request_id].finished
+        with self._turn():
+            return self._families[request_id].finished
 
     def text(self, request_id: str) -> str:
         """The text that a request's first completion has released so far.
@@ -185,7 +229,8 @@ class Engine:
         Raises:
             KeyError: no such request.
         """
-        return self._families[request_id].sessions[0].stream.text
+        with self._turn():
+            return self._families[request_id].sessions[0].stream.text
 
     def output(self, request_id: str) -> RequestOutput:
         """The request's completions as they stand.
@@ -193,7 +238,8 @@ class Engine:
         Raises:
             KeyError: no such request.
         """
-        return self._families[request_id].output()
+        with self._turn():
+            return self._families[request_id].output()
 
     def take(self, request_id: str) -> RequestOutput:
         """Return a request's completions and forget it; one that still runs is cancelled.
@@ -201,32 +247,52 @@ class Engine:
         Raises:
             KeyError: no such request.
         """
-        family = self._families[request_id]
-        self.abort(request_id)
-        return family.output()
+        with self._turn():
+            family = self._families[request_id]
+            self._remove(request_id)
+            return family.output()
 
     # -- rounds ----------------------------------------------------------------------------------
 
     def step(self) -> list[Delta]:
-        """Run one round and return what it added to each completion."""
-        started = time.monotonic()
-        plan = [Work(slot.job, slot.feed, slot.draft_length) for slot in self._scheduler.plan()]
-        if not plan:
-            return []
+        """Run one round and return what it added to each completion.
+
+        A request whose rows cannot be judged ends with an error of its own. If the round itself
+        raises, whatever and wherever, every session stands where it stood before the round, and the
+        next call decides the same tokens again.
+        """
+        with self._turn():
+            self._settle()  # of a round that was interrupted after its tokens were committed
+            started = time.monotonic()
+            plan = [Work(slot.job, slot.feed, slot.draft_length) for slot in self._scheduler.plan()]
+            if plan:
+                drafting = self._round([Share.of(work) for work in plan])
+                self._settle()
+                self._seconds += RoundSeconds(time.monotonic() - started, *drafting)
+            deltas, self._deltas = self._deltas, []
+            return deltas
+
+    def _round(self, shares: Sequence[Share]) -> tuple[float, float]:
+        """Draft, run, judge and commit, all or nothing; seconds of drafting and of observing."""
         began = time.monotonic()
-        shares = self._rounds.draft(plan)
-        drafted = time.monotonic()
-        output = self._runner.forward(shares)
-        verdicts = self._rounds.judge(shares, output)
-        judged = time.monotonic()
-        self._rounds.commit(verdicts, output)
+        try:
+            self._rounds.draft(shares)
+            drafted = time.monotonic()
+            output = self._runner.forward(shares)
+            verdicts = self._rounds.judge(shares, output)
+            judged = time.monotonic()
+            self._rounds.commit(verdicts, output)
+        except BaseException:
+            for share in shares:
+                share.roll_back()
+            raise
+        self._unsettled = verdicts
         committed = time.monotonic()
+        for share in shares:
+            share.work.session.stamp(began, committed)
         self._price(shares, drafted - began, judged - drafted)
-        deltas = self._settle([work.session for work in plan], began)
         # Without a drafter the same phases run, with nothing to do.
-        ours = (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
-        self._seconds += RoundSeconds(time.monotonic() - started, *ours)
-        return deltas
+        return (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
 
     def _prices(self) -> Worth:
         """Prices of this target's passes and of this drafter's drafts, measured."""
@@ -245,41 +311,51 @@ class Engine:
         drafting = any(share.draft.tokens for share in shares)
         worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
 
-    def _settle(self, sessions: Sequence[SpecSession], started: float) -> list[Delta]:
-        """Stamp clocks, fork siblings off finished prompts, release ended sessions."""
-        deltas = []
-        for session in sessions:
-            session.stamp(started, time.monotonic())
-            family = self._families[session.request_id]
+    def _settle(self) -> None:
+        """Fork siblings off finished prompts, note deltas, release sessions that have ended.
+
+        Each part can be done again: a round is settled only when all of it is.
+        """
+        settling: dict[SpecSession, Family] = {}
+        for verdict in self._unsettled:
+            session = verdict.share.work.session
+            family = self._families.get(session.request_id)
+            if family is None:  # cancelled since
+                continue
+            settling[session] = family
+            if verdict.fault is not None:
+                family.fail(verdict.fault)
+                settling.update(dict.fromkeys(family.sessions, family))
+        for session, family in settling.items():
             for sibling in family.fork_ready():
                 self._scheduler.add(sibling)
             delta = family.delta(session)
             if delta is not None:
-                deltas.append(delta)
-        ended = [session for session in sessions if session.finished]
-        self._scheduler.settle(ended)
-        for session in ended:
-            session.release()
-        return deltas
+                self._deltas.append(delta)
+            if session.finished:
+                self._scheduler.settle([session])
+                session.release()
+        self._unsettled = []
 
     def audit(self) -> None:
         """Check every cache, page count and drafter resource between rounds.
 
         Raises:
-            AssertionError: an invariant is broken.
+            InvariantError: something does not hold.
         """
-        live = [
-            session
-            for family in self._families.values()
-            for session in family.sessions
-            if not session.finished
-        ]
-        for session in live:
-            session.audit()
-        self._pool.audit([session.cache.pages for session in live])
-        if self._drafter is not None:
-            states = [session.draft_state for session in live if session.draft_state is not None]
-            self._drafter.audit(states)
+        with self._turn():
+            live = [
+                session
+                for family in self._families.values()
+                for session in family.sessions
+                if not session.finished
+            ]
+            for session in live:
+                session.audit()
+            self._pool.audit([session.cache.pages for session in live])
+            if self._drafter is not None:
+                states = [s.draft_state for s in live if s.draft_state is not None]
+                self._drafter.audit(states)
 
 
 def _draft_length(drafter: Drafter, config: EngineConfig) -> int:

@@ -21,12 +21,14 @@ class Family:
 
     Attributes:
         sessions: one per completion, in order.
+        error: why the request failed, None if it did not.
     """
 
     def __init__(
         self, request_id: str, request: Request, sessions: Sequence[SpecSession], drafter: str
     ) -> None:
         self.sessions = list(sessions)
+        self.error: Exception | None = None
         self._request_id = request_id
         self._request = request
         self._drafter = drafter
@@ -53,6 +55,13 @@ class Family:
             session.adopt_prompt(first, shared)
         return ready
 
+    def fail(self, error: Exception) -> None:
+        """End every completion that still runs; what was decided so far stays."""
+        self.error = error
+        self._unforked = []
+        for session in self.sessions:
+            session.stream.fail()
+
     def delta(self, session: SpecSession) -> Delta | None:
         """What the last round added to a completion, or None if nothing."""
         fresh = session.stream.output[self._reported[session.index] :]
@@ -76,6 +85,7 @@ class Family:
             outputs=[_completion(session) for session in self.sessions],
             finished=self.finished,
             metrics=Metrics(_timings(self.sessions), speculation, self._drafter),
+            error=self.error,
         )
 
 

@@ -169,7 +169,7 @@ class CpuKernels(Kernels):
         return out
 
     def argmax(self, x: Tensor, head: Linear) -> Tensor:
-        """Take the best output while multiplying; NaN beats nothing, a row of NaN gives 0."""
+        """Take the best output while multiplying."""
         return self._best(x, head, [], [], [])
 
     def draw(

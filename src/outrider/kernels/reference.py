@@ -213,7 +213,9 @@ class ReferenceKernels(Kernels):
 
     def argmax(self, x: Tensor, head: Linear) -> Tensor:
         """Argmax of the product; ``numpy.argmax`` takes the first of equal values."""
-        return torch.from_numpy(np.argmax(self.linear(x, head).numpy(), axis=-1))
+        logits = self.linear(x, head)
+        best = torch.from_numpy(np.argmax(logits.numpy(), axis=-1))
+        return torch.where(logits.isfinite().all(-1), best, -1)
 
     def gumbel(self, seed: int, stream: int, position: int, ids: Tensor) -> Tensor:
         """Philox noise."""
@@ -232,6 +234,19 @@ def _low(positions: Tensor, window: int | None, floor: int) -> Tensor:
     if window is None:
         return torch.full_like(positions, floor)
     return (positions - window + 1).clamp(min=floor)
+
+
+def _weighted(weights: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """``weights @ values``, in which a value that a row does not see is nothing.
+
+    Its weight is 0, but 0 times NaN is NaN: values that are not finite are left out, and make NaN
+    of the rows that see one.
+    """
+    mixed = torch.bmm(weights, values.nan_to_num(0.0, 0.0, 0.0))
+    bad = ~values.isfinite().all(-1)
+    if bool(bad.any()):
+        mixed[(seen & bad[:, None]).any(-1)] = torch.nan
+    return mixed
 
 
 class _SpanSoftmax:
@@ -287,7 +302,7 @@ class _SpanSoftmax:
         keep = _exp(self.peak - finite)
         self.total = self.total * keep + weights.sum(-1, keepdim=True)
         values = _padded(v, SPAN).permute(1, 0, 2).contiguous()
-        self.mixed = self.mixed * keep + torch.bmm(weights, values)
+        self.mixed = self.mixed * keep + _weighted(weights, values, seen)
         self.peak = peak
 
     def result(self) -> Tensor:

@@ -203,7 +203,10 @@ class Kernels(ABC):
 
     @abstractmethod
     def argmax(self, x: Tensor, head: Linear) -> Tensor:
-        """Most likely token of every row: argmax of ``linear``, lowest id on ties, int64 [n]."""
+        """Most likely token of every row: argmax of ``linear``, lowest id on ties, int64 [n].
+
+        -1 for a row of which some output is NaN or infinite: nothing may be chosen there.
+        """
 
     @abstractmethod
     def gumbel(self, seed: int, stream: int, position: int, ids: Tensor) -> Tensor:
@@ -228,7 +231,7 @@ class Kernels(ABC):
 
         The argmax over v of ``linear(x, head)[v] / temperature + gumbel(seed, STREAM_TOKEN,
         position, v)``, lowest id on ties: a draw from the softmax of the scaled logits (Maddison et
-        al., NeurIPS 2014), keyed by (seed, position) alone.
+        al., NeurIPS 2014), keyed by (seed, position) alone; -1 as for ``argmax``.
         """
         ids = torch.arange(head.out_features)
         drawn = []
@@ -237,7 +240,8 @@ class Kernels(ABC):
         ):
             scaled = logits.numpy() / np.float32(temperature)
             noise = self.gumbel(seed, STREAM_TOKEN, position, ids).numpy()
-            drawn.append(int(np.argmax(scaled + noise)))
+            finite = bool(logits.isfinite().all())
+            drawn.append(int(np.argmax(scaled + noise)) if finite else -1)
         return torch.tensor(drawn, dtype=torch.int64)
 
     def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeGuard, Unpack, cast
+from typing import Self, TypeGuard, Unpack, cast
 
 from outrider.build.drafter import make_drafter
 from outrider.build.target import Target, load_target
@@ -13,6 +13,7 @@ from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine, page_budget
 from outrider.engine.request import Request
 from outrider.kernels.select import select
+from outrider.llm.owner import EngineOwner
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError
 from outrider.types.output import RequestOutput
@@ -27,6 +28,9 @@ Conversation = Sequence[Mapping[str, object]]
 
 class LLM:
     """One loaded model with one drafter.
+
+    Calls may come from several threads: they are served together, each with the tokens that it
+    would have alone. ``with LLM(...) as llm`` gives memory back at the end.
 
     Example:
         >>> llm = LLM("smollm2", drafter="ngram")
@@ -71,7 +75,8 @@ class LLM:
         self._config = config
         self._drafter = drafter
         made = make_drafter(drafter, target, page_budget(target, config), progress)
-        self.engine = Engine(target, made, config)
+        self._engine: Engine | None = Engine(target, made, config)
+        self._owner = EngineOwner(self._engine)
 
     def variant(self, drafter: str | None = None, **options: Unpack[EngineOptions]) -> LLM:
         """Return another engine over the same loaded weights.
@@ -84,6 +89,40 @@ class LLM:
         config = replace(self._config, **options)
         twin._bind(self._target, self._drafter if drafter is None else drafter, config, silent)
         return twin
+
+    def close(self) -> None:
+        """Cancel what still runs and give the memory of the engine back.
+
+        Variants, and the weights if they share them, are not touched. Calling it again does
+        nothing; any other call is refused from then on.
+        """
+        self._owner.close()
+        self._engine = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._engine is None:
+            return f"<LLM {self._target.source}, closed>"
+        return (
+            f"<LLM {self._target.source}, drafter {self.drafter_name}, kernels "
+            f"{self.kernels_name}, context {self._engine.max_model_len}>"
+        )
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for those who run rounds themselves.
+
+        Raises:
+            RequestError: it was closed.
+        """
+        if self._engine is None:
+            raise RequestError("llm", "has been closed; make a new LLM")
+        return self._engine
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -151,7 +190,7 @@ class LLM:
         """
         talk = _is_conversation(prompt)
         request = self._chat(cast("Conversation", prompt)) if talk else self._raw(_single(prompt))
-        return Stream(self.engine, replace(request, params=params or SamplingParams()))
+        return Stream(self._owner, replace(request, params=params or SamplingParams()))
 
     def _raw(self, prompt: Prompt) -> Request:
         if isinstance(prompt, str):
@@ -173,54 +212,57 @@ class LLM:
             raise RequestError("params", "must be SamplingParams, one for all or one per prompt")
         if len(each) != len(requests):
             raise RequestError("params", f"{len(each)} of them for {len(requests)} prompts")
-        ids: list[str] = []
+        tickets = self._owner.submit(
+            [replace(request, params=one) for request, one in zip(requests, each, strict=True)]
+        )
         try:
-            for request, one in zip(requests, each, strict=True):
-                ids.append(self.engine.add(replace(request, params=one)))
-            unfinished = set(ids)
-            while unfinished:
-                self.engine.step()
-                unfinished -= {i for i in unfinished if self.engine.is_finished(i)}
-                progress("Generating", len(ids) - len(unfinished), len(ids))
-            return [self.engine.output(request_id) for request_id in ids]
+            return self._owner.outputs(
+                tickets, lambda done: progress("Generating", done, len(tickets))
+            )
         finally:
-            for request_id in ids:
-                self.engine.abort(request_id)
+            for ticket in tickets:
+                ticket.abandon()
 
 
 class Stream(Iterator[str]):
-    """Text pieces of one completion as rounds commit. Closing it cancels the request.
+    """Text pieces of one completion as rounds commit.
+
+    The request is cancelled by closing the stream, by leaving its ``with`` block, and by dropping
+    it: breaking out of ``for piece in llm.stream(...)`` is enough.
 
     Attributes:
         output: the request's output once the stream is exhausted or closed, else None.
     """
 
-    def __init__(self, engine: Engine, request: Request) -> None:
+    def __init__(self, owner: EngineOwner, request: Request) -> None:
         if request.params.n != 1:
             raise RequestError("n", f"a stream carries one completion, not {request.params.n}")
         self.output: RequestOutput | None = None
-        self._engine = engine
         self._sent = 0
-        self._id = engine.add(request)
+        (self._ticket,) = owner.submit([request])
 
     def __next__(self) -> str:
-        # The text is read from the request, not from the rounds this stream happens to run: other
-        # streams and calls of the same engine advance it too.
-        while self.output is None:
-            text = self._engine.text(self._id)
-            if len(text) > self._sent:
-                piece, self._sent = text[self._sent :], len(text)
-                return piece
-            if self._engine.is_finished(self._id):
-                self.close()
-            else:
-                self._engine.step()
-        raise StopIteration
+        if self.output is not None:
+            raise StopIteration
+        try:
+            piece = self._ticket.text_after(self._sent)
+        except Exception:  # the request failed, or nobody can serve it any more
+            self._keep()
+            raise
+        if not piece:
+            self.close()
+            raise StopIteration
+        self._sent += len(piece)
+        return piece
 
     def close(self) -> None:
         """Cancel the request if it still runs, and keep what it has produced."""
         if self.output is None:
-            self.output = self._engine.take(self._id)
+            self.output = self._ticket.close()
+
+    def _keep(self) -> None:
+        """Keep what a request that failed has produced."""
+        self.output = self._ticket.entry.output
 
     def __enter__(self) -> Stream:
         return self

@@ -7,6 +7,7 @@ windows and tied embeddings, all of which are fields of ``ModelConfig``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
 from outrider.kernels.weights import RawWeight
 from outrider.models.rotary import rotary_table
+from outrider.types.errors import InvariantError
 from outrider.types.progress import Progress, silent
 
 #: Fetches a weight by its Hugging Face name; raises if it is missing or not of this shape.
@@ -31,10 +33,12 @@ class TargetOutput:
     Attributes:
         hidden: final-norm states of the rows whose logits were asked for, float32 [m, H].
         taps: tapped states of all rows, float32 [n, taps H], or None.
+        finite: whether each row's state after the last layer is finite, bool [n]; None if all are.
     """
 
     hidden: Tensor
     taps: Tensor | None
+    finite: Tensor | None
 
 
 class DenseModel:
@@ -144,14 +148,36 @@ class DenseModel:
         x, tapped = self.kernels.run_layers(self.stack, self.embed(ids), rows, store, taps)
         kept = x if len(logit_rows) == len(x) else x[logit_rows]
         hidden = self.kernels.rms_norm(kept, self.norm, self.config.rms_eps)
-        return TargetOutput(hidden, tapped)
+        return TargetOutput(hidden, tapped, _finite_rows(x))
+
+    def first_fault(self, ids: Tensor, rows: Rows, store: PageStore) -> str:
+        """The first part of the model whose output is not finite somewhere in these rows.
+
+        Runs the rows again and writes the same keys and values. What no layer shows is the fault of
+        what follows them: the final norm, or the head.
+
+        Args:
+            ids: tokens, int64 [n].
+            rows: their sessions, positions and pages.
+            store: the pages.
+        """
+        taps = tuple(range(-1, self.config.num_layers))
+        output = self.forward(ids, rows, store, torch.arange(len(ids), dtype=torch.int64), taps)
+        if output.taps is None:
+            raise InvariantError("taps were asked for")
+        states = output.taps.reshape(len(ids), len(taps), self.config.hidden_size)
+        bad = (~states.isfinite()).any(-1).any(0).nonzero()
+        if len(bad):
+            layer = int(bad[0]) - 1
+            return "the embedding" if layer < 0 else f"layer {layer} (model.layers.{layer})"
+        return "the head" if bool(output.hidden.isfinite().all()) else "the final norm"
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of final-norm states, float32 [m, H] to [m, V]."""
         return self.kernels.linear(hidden, self.head)
 
     def argmax(self, hidden: Tensor) -> Tensor:
-        """Most likely tokens of final-norm states, int64 [m]."""
+        """Most likely tokens of final-norm states, int64 [m]; -1 if a logit is not finite."""
         return self.kernels.argmax(hidden, self.head)
 
     def draw(
@@ -174,3 +200,15 @@ class DenseModel:
         """Bytes that one pass reads at least."""
         products = [w for la in self.stack.layers for w in (la.qkv, la.out, la.gate_up, la.down)]
         return sum(w.nbytes for w in products) + self.head.nbytes
+
+
+def _finite_rows(x: Tensor) -> Tensor | None:
+    """Whether each row of ``x`` [n, H] is finite, bool [n]; None if all are.
+
+    NaN and infinities pass through a sum, so one reduction clears a pass in which all is well; a
+    sum that merely overflows is looked into.
+    """
+    if math.isfinite(float(x.sum())):
+        return None
+    finite = x.isfinite().all(-1)
+    return None if bool(finite.all()) else finite

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -22,12 +23,35 @@ from outrider.session.share import PassOutput, Share
 class TargetPass(PassOutput):
     """Results of one pass. Staged rows stay staged until every share is settled."""
 
-    def __init__(self, model: DenseModel, shares: Sequence[Share], output: TargetOutput) -> None:
+    def __init__(
+        self,
+        model: DenseModel,
+        store: PageStore,
+        shares: Sequence[Share],
+        groups: Sequence[RowGroup],
+        output: TargetOutput,
+    ) -> None:
         self._model = model
+        self._store = store
         self._shares = shares
+        self._groups = groups
         self._output = output
         counts = [len(share.tokens) for share in shares]
-        self._first_row = np.concatenate([[0], np.cumsum(counts)]).tolist()
+        self._first_row: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+
+    def finite_rows(self, share: int) -> int:
+        """How many of a share's rows, from the first on, have finite states."""
+        first, end = self._first_row[share], self._first_row[share + 1]
+        if self._output.finite is None:
+            return end - first
+        bad = (~self._output.finite[first:end]).nonzero()
+        return int(bad[0]) if len(bad) else end - first
+
+    def first_fault(self, share: int, rows: int) -> str:
+        """The first part of the model whose output is not finite in a share's first rows."""
+        group = replace(self._groups[share], count=rows)
+        ids = torch.tensor(self._shares[share].tokens[:rows], dtype=torch.int64)
+        return self._model.first_fault(ids, Rows((group,)), self._store)
 
     def argmax(self, rows: Sequence[int]) -> list[int]:
         """Most likely token of each judged row."""
@@ -130,25 +154,21 @@ class Runner:
     def forward(self, shares: Sequence[Share]) -> TargetPass:
         """Stage and run all shares' rows in one ragged pass.
 
-        If the pass fails, nothing stays staged.
+        If it raises, rows may stay staged: whoever runs the round sets its sessions back.
         """
         tokens = [share.tokens for share in shares]
-        groups: list[RowGroup] = []
-        try:
-            for share, ids in zip(shares, tokens, strict=True):
-                groups.append(share.work.session.cache.stage(len(ids)))
-            output = self._model.forward(
-                torch.tensor([token for ids in tokens for token in ids], dtype=torch.int64),
-                Rows(tuple(groups)),
-                self._store,
-                _judged_rows(shares, [len(ids) for ids in tokens]),
-                self._taps,
-            )
-        except BaseException:
-            for share, _ in zip(shares, groups, strict=False):
-                share.work.session.cache.commit(0)
-            raise
-        return TargetPass(self._model, shares, output)
+        groups = [
+            share.work.session.cache.stage(len(ids))
+            for share, ids in zip(shares, tokens, strict=True)
+        ]
+        output = self._model.forward(
+            torch.tensor([token for ids in tokens for token in ids], dtype=torch.int64),
+            Rows(tuple(groups)),
+            self._store,
+            _judged_rows(shares, [len(ids) for ids in tokens]),
+            self._taps,
+        )
+        return TargetPass(self._model, self._store, shares, groups, output)
 
 
 def _judged_rows(shares: Sequence[Share], counts: Sequence[int]) -> Tensor:

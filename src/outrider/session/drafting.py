@@ -20,8 +20,9 @@ from outrider.drafters.base import (
     confident,
 )
 from outrider.session.session import SpecSession
-from outrider.session.share import Share, Work
+from outrider.session.share import Share
 from outrider.session.worth import Worth
+from outrider.types.errors import InvariantError
 from outrider.types.telemetry import Telemetry
 
 _log = logging.getLogger("outrider")
@@ -63,11 +64,10 @@ class Drafting:
 
     # -- propose ---------------------------------------------------------------------------------
 
-    def draft(self, plan: Sequence[Work]) -> list[Share]:
-        """Return every session's share, with a draft where one is sound and worth it."""
-        shares = [Share.of(work) for work in plan]
+    def draft(self, shares: Sequence[Share]) -> None:
+        """Put a draft into every share for which one is sound and worth it."""
         if self._drafter is None:
-            return shares
+            return
         full: list[Share] = []
         brief: list[Share] = []
         for share in shares:
@@ -76,7 +76,6 @@ class Drafting:
         for asked, ask in ((full, _propose), (brief, _glance)):
             for share, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
                 share.draft = self._cut(share, self._checked(share, proposal))
-        return shares
 
     def _wants(self, share: Share) -> bool:
         """Whether a full draft is expected to pay in this session."""
@@ -264,7 +263,8 @@ def _answers(
 
 def _state(share: Share) -> DraftState:
     state = share.work.session.draft_state
-    assert state is not None, "a session without a drafter was asked to draft"
+    if state is None:
+        raise InvariantError("a session without a drafter was asked to draft")
     return state
 
 

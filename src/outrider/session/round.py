@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from outrider.drafters.base import CommittedRows, DraftState, Proposal
 from outrider.session.drafting import Drafting
 from outrider.session.session import SpecSession
-from outrider.session.share import PassOutput, Share, Verdict, Work
+from outrider.session.share import PassOutput, Share, Verdict
+from outrider.types.errors import InvariantError, NumericsError
+from outrider.types.output import TokenLogprob
 from outrider.verify.choosers import Demand, Guess, RowResult
 from outrider.verify.logprobs import token_logprob
 
@@ -22,51 +25,35 @@ class Rounds:
         """``drafting`` stands between the rounds and the drafter."""
         self._drafting = drafting
 
-    def draft(self, plan: Sequence[Work]) -> list[Share]:
-        """Return every session's share of the pass, with a draft where there is one."""
-        return self._drafting.draft(plan)
+    def draft(self, shares: Sequence[Share]) -> None:
+        """Put a draft into every share for which there is one."""
+        self._drafting.draft(shares)
 
     def judge(self, shares: Sequence[Share], output: PassOutput) -> list[Verdict]:
         """Walk every session's judged rows in order and emit the target's tokens.
 
         The walk ends at the first token that differs from its draft, at the end of the draft, or
-        where the stream ends. Nothing is committed yet.
+        where the stream ends. Nothing is committed yet. What goes wrong in one session's rows is
+        that session's fault: it is set back, and the others go on.
         """
         results = _head_results(shares, output)
         verdicts, first = [], 0
-        for share in shares:
-            if share.judged:
-                emitted = self._walk(share, results[first : first + share.judged])
-                verdicts.append(Verdict(share, emitted, share.work.feed - 1 + len(emitted)))
-            else:
-                verdicts.append(Verdict(share, [], share.work.feed))
+        for index, share in enumerate(shares):
+            mine = results[first : first + share.judged]
             first += share.judged
+            try:
+                verdicts.append(_judged(share, mine, _Soundness(output, index)))
+            except Exception as fault:  # whatever it is, the neighbours must not suffer
+                share.roll_back()
+                verdicts.append(Verdict(share, [], 0, fault))
         return verdicts
-
-    def _walk(self, share: Share, results: Sequence[RowResult]) -> list[int]:
-        session, drafted = share.work.session, share.draft.tokens
-        emitted: list[int] = []
-        for index, result in enumerate(results):
-            guess = _guess(share.draft, index) if index < len(drafted) else None
-            position = len(session.stream.tokens)
-            token = session.chooser.choose(result, position, session.stream.history, guess)
-            if session.params.logprobs is not None:
-                assert result.logits is not None
-                entry = token_logprob(result.logits, token, session.params.logprobs)
-                session.logprobs.append(entry)
-            session.stream.emit(token)
-            emitted.append(token)
-            if session.finished or guess is None or token != guess.token:
-                break
-        # Every token but the last let the walk go on, so it equalled its draft.
-        self._drafting.record(share, len(emitted) - 1)
-        session.telemetry.prompts += int(share.work.feed > 1 or session.clock.first_token is None)
-        return emitted
 
     def commit(self, verdicts: Sequence[Verdict], output: PassOutput) -> None:
         """Commit the kept rows to the target cache, then let the drafter observe them."""
         observed: list[tuple[SpecSession, DraftState, CommittedRows]] = []
         for index, verdict in enumerate(verdicts):
+            if verdict.fault is not None:
+                continue
             session = verdict.share.work.session
             output.settle(index, verdict.rows)
             start = session.stream.committed
@@ -78,6 +65,79 @@ class Rounds:
                 rows = CommittedRows(tokens, start, output.taps(index, verdict.rows))
                 observed.append((session, state, rows))
         self._drafting.observe(observed)
+        for verdict in verdicts:
+            if verdict.emitted:
+                self._record(verdict)
+
+    def _record(self, verdict: Verdict) -> None:
+        """Count a round that decided tokens."""
+        share, session = verdict.share, verdict.share.work.session
+        # Every token but the last let the walk go on, so it equalled its draft.
+        self._drafting.record(share, len(verdict.emitted) - 1)
+        session.telemetry.prompts += int(share.work.feed > 1 or session.clock.first_token is None)
+
+
+@dataclass(frozen=True)
+class _Soundness:
+    """Whether the rows of one share are numbers.
+
+    Attributes:
+        output: the pass.
+        share: index of the share.
+    """
+
+    output: PassOutput
+    share: int
+
+    def check(self, rows: int) -> None:
+        """Check the states of the share's first ``rows`` rows.
+
+        A drafted row that the walk does not reach may be anything: plain decoding never sees it.
+
+        Raises:
+            NumericsError: one is not finite.
+        """
+        if self.output.finite_rows(self.share) < rows:
+            raise self.error(rows)
+
+    def error(self, rows: int) -> NumericsError:
+        """What to raise if one of the first ``rows`` rows, or what the head made of it, is bad."""
+        return NumericsError(self.output.first_fault(self.share, rows))
+
+
+def _judged(share: Share, results: Sequence[RowResult], soundness: _Soundness) -> Verdict:
+    """Decide one session's tokens."""
+    soundness.check(len(share.fed))
+    if not share.judged:
+        return Verdict(share, [], share.work.feed)
+    emitted = _walk(share, results, soundness)
+    return Verdict(share, emitted, share.work.feed - 1 + len(emitted))
+
+
+def _walk(share: Share, results: Sequence[RowResult], soundness: _Soundness) -> list[int]:
+    session, drafted = share.work.session, share.draft.tokens
+    emitted: list[int] = []
+    for index, result in enumerate(results):
+        rows = len(share.fed) + index
+        soundness.check(rows)
+        if not result.finite:
+            raise soundness.error(rows)
+        guess = _guess(share.draft, index) if index < len(drafted) else None
+        position = len(session.stream.tokens)
+        token = session.chooser.choose(result, position, session.stream.history, guess)
+        if session.params.logprobs is not None:
+            session.logprobs.append(_logprob(result, token, session.params.logprobs))
+        session.stream.emit(token)
+        emitted.append(token)
+        if session.finished or guess is None or token != guess.token:
+            break
+    return emitted
+
+
+def _logprob(result: RowResult, token: int, count: int) -> TokenLogprob:
+    if result.logits is None:
+        raise InvariantError("log-probabilities were asked for, but no logits")
+    return token_logprob(result.logits, token, count)
 
 
 def _guess(draft: Proposal, index: int) -> Guess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,10 +10,13 @@ from outrider.caches.paged import PagedCache
 from outrider.drafters.base import DraftSampling, DraftState
 from outrider.session.stream import TokenStream
 from outrider.session.worth import Pace
+from outrider.types.errors import InvariantError
 from outrider.types.output import TokenLogprob
 from outrider.types.sampling import SamplingParams
 from outrider.types.telemetry import Telemetry
 from outrider.verify.choosers import Chooser
+
+_log = logging.getLogger("outrider")
 
 
 @dataclass
@@ -23,6 +27,23 @@ class Clock:
     started: float | None = None
     first_token: float | None = None
     last_token: float | None = None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a session stood at a round boundary.
+
+    Attributes:
+        tokens: of its stream.
+        committed: of them, held by the caches.
+        observed: rows that its drafter had observed, 0 without one.
+        chooser: what its chooser had counted.
+    """
+
+    tokens: int
+    committed: int
+    observed: int
+    chooser: tuple[int, ...]
 
 
 class SpecSession:
@@ -122,6 +143,35 @@ class SpecSession:
                 self.clock.first_token = ended
             self.clock.last_token = ended
 
+    def mark(self) -> Mark:
+        """Where it stands now, at a round boundary."""
+        state = self.draft_state
+        return Mark(
+            len(self.stream.tokens),
+            self.stream.committed,
+            0 if state is None else state.length,
+            self.chooser.mark(),
+        )
+
+    def roll_back(self, mark: Mark) -> None:
+        """Return to ``mark``, taken when the round began that has failed.
+
+        Tokens, text, log-probabilities, rows, pages and drafter are as they were: the next round
+        decides the same tokens again. A drafter that cannot go back is given up, like one that does
+        not follow.
+        """
+        self.stream.roll_back(mark.tokens, mark.committed)
+        self.cache.roll_back(mark.committed)
+        self.chooser.roll_back(mark.chooser)
+        del self.logprobs[self.stream.history.emitted :]
+        if self.draft_state is None:
+            return
+        try:  # whatever its length says: a part of it may have moved on
+            self.draft_state.truncate(mark.observed)
+        except Exception:
+            _log.warning("a drafter could not be set back after a fault; decoding plainly")
+            self.drop_drafter()
+
     def adopt_prompt(self, first: SpecSession, rows: int) -> None:
         """Start from the first ``rows`` rows that another session of this prompt holds.
 
@@ -181,10 +231,15 @@ class SpecSession:
         """Check the round-boundary invariants.
 
         Raises:
-            AssertionError: a cache's length is not the number of committed tokens.
+            InvariantError: a cache's length is not the number of committed tokens.
         """
         committed = self.stream.committed
-        assert 0 <= committed < len(self.stream.tokens), "the tip is committed"
+        if not 0 <= committed < len(self.stream.tokens):
+            raise InvariantError("the tip is committed")
         self.cache.audit(committed)
-        state = self.draft_state
-        assert state is None or state.length == committed, "draft rows differ from committed rows"
+        if self.draft_state is not None and self.draft_state.length != committed:
+            raise InvariantError("draft rows differ from committed rows")
+        if len(self.logprobs) != (
+            0 if self.params.logprobs is None else self.stream.history.emitted
+        ):
+            raise InvariantError("log-probabilities differ from emitted tokens")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.drafters.base import Proposal
-from outrider.session.session import SpecSession
+from outrider.session.session import Mark, SpecSession
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class Share:
         fed: the decided tokens it feeds.
         reaches_tip: whether they end with the tip, so that this round decides tokens; prefill
             chunks before the last do not.
+        mark: where the session stood.
         draft: what the drafter proposed; no tokens for plain decoding and prefill.
     """
 
     work: Work
     fed: list[int]
     reaches_tip: bool
+    mark: Mark
     draft: Proposal = field(default_factory=Proposal)
 
     @classmethod
@@ -51,7 +53,11 @@ class Share:
         """The share of planned work, with nothing drafted yet."""
         stream = work.session.stream
         fed = stream.tokens[stream.committed : stream.committed + work.feed]
-        return cls(work, fed, work.feed == stream.pending)
+        return cls(work, fed, work.feed == stream.pending, work.session.mark())
+
+    def roll_back(self) -> None:
+        """Return the session to where it stood before the round."""
+        self.work.session.roll_back(self.mark)
 
     @property
     def tokens(self) -> list[int]:
@@ -68,8 +74,16 @@ class PassOutput(ABC):
     """What one target pass offers to the verdict. Judged rows are numbered over all shares."""
 
     @abstractmethod
+    def finite_rows(self, share: int) -> int:
+        """How many of a share's rows, from the first on, have finite states."""
+
+    @abstractmethod
+    def first_fault(self, share: int, rows: int) -> str:
+        """The first part of the model whose output is not finite in a share's first ``rows``."""
+
+    @abstractmethod
     def argmax(self, rows: Sequence[int]) -> list[int]:
-        """Most likely token of each judged row."""
+        """Most likely token of each judged row, -1 where a logit is not finite."""
 
     @abstractmethod
     def draw(
@@ -79,7 +93,7 @@ class PassOutput(ABC):
         seeds: Sequence[int],
         positions: Sequence[int],
     ) -> list[int]:
-        """Gumbel-max draw at each judged row, keyed by (seed, position)."""
+        """Gumbel-max draw at each judged row, keyed by (seed, position); -1 as for ``argmax``."""
 
     @abstractmethod
     def logits(self, rows: Sequence[int]) -> NDArray[np.float32]:
@@ -102,8 +116,10 @@ class Verdict:
         share: its rows.
         emitted: the new tokens, cut where the stream ended.
         rows: how many of its rows become committed.
+        fault: why nothing could be decided; the session then stands where it stood.
     """
 
     share: Share
     emitted: list[int]
     rows: int
+    fault: Exception | None = None

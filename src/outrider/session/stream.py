@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from outrider.text.detokenizer import Detokenizer
 from outrider.text.stops import StopStrings
 from outrider.text.tokenizer import Tokenizer
+from outrider.types.errors import InvariantError
 from outrider.types.output import FinishReason
 from outrider.types.sampling import SamplingParams
 from outrider.verify.history import TokenHistory
@@ -52,19 +53,25 @@ class TokenStream:
         self.tokens = list(prompt)
         self.prompt_length = len(prompt)
         self.committed = 0
-        self.history = TokenHistory(prompt)
-        self.finish_reason: FinishReason | None = None
-        self.stop_reason: int | str | None = None
         self._params = params
+        self._tokenizer = tokenizer
         self._eos_ids = frozenset() if params.ignore_eos else limits.eos_ids
         self._end = min(
             limits.max_model_len,
             self.prompt_length + (params.max_tokens or limits.max_model_len),
         )
-        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens)
+        self._unread = 0
+        self._open()
+
+    def _open(self) -> None:
+        """Begin an empty output."""
+        params = self._params
+        self.history = TokenHistory(self.tokens)
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self._detokenizer = Detokenizer(self._tokenizer, params.skip_special_tokens)
         self._stops = StopStrings(params.stop_strings, params.include_stop_str_in_output)
         self._pieces: list[str] = []
-        self._unread = 0
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -102,7 +109,8 @@ class TokenStream:
         The earliest rule wins; at one token, an end token comes before a stop string, and both
         before the length limits.
         """
-        assert self.finish_reason is None, "the stream has ended"
+        if self.finish_reason is not None:
+            raise InvariantError("the stream has ended")
         self.tokens.append(token)
         self.history.emit(token)
         if token in self._eos_ids:
@@ -118,6 +126,24 @@ class TokenStream:
         """End the stream where it stands."""
         if self.finish_reason is None:
             self._finish("abort", None)
+
+    def fail(self) -> None:
+        """End the stream where it stands, because its next token cannot be decided."""
+        if self.finish_reason is None:
+            self._finish("error", None)
+
+    def roll_back(self, length: int, committed: int) -> None:
+        """Go back to ``length`` tokens, of which the caches hold ``committed``.
+
+        The output that is left is emitted again: text and history follow from the tokens alone.
+        """
+        kept = self.tokens[self.prompt_length : length]
+        if length != len(self.tokens):
+            del self.tokens[self.prompt_length :]
+            self._open()
+            for token in kept:
+                self.emit(token)
+        self.committed = committed
 
     def read(self) -> str:
         """Return the text released since the last call."""

@@ -3,7 +3,10 @@
 OutriderError
 ├── ModelError        a checkpoint, tokenizer or hub id that cannot be loaded
 ├── DrafterError      a drafter that cannot be loaded, or does not fit its target
+├── NumericsError     a model whose states or logits are not finite
 └── RequestError      a prompt or a sampling parameter that cannot be served
+
+Apart from them stands InvariantError: a fault of the engine itself.
 """
 
 
@@ -19,6 +22,21 @@ class DrafterError(OutriderError):
     """A drafter cannot be loaded, or does not fit the target."""
 
 
+class NumericsError(OutriderError):
+    """A model's states or logits are not finite, so no token can be chosen.
+
+    Attributes:
+        place: the first part of the model whose output was not finite.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__(
+            f"the model's output is not finite (NaN or infinite) from {place} on, so no token can "
+            "be chosen; its weights are damaged, or do not fit this architecture"
+        )
+        self.place = place
+
+
 class RequestError(OutriderError):
     """A prompt or a sampling parameter cannot be served.
 
@@ -29,3 +47,11 @@ class RequestError(OutriderError):
     def __init__(self, parameter: str, message: str) -> None:
         super().__init__(f"{parameter}: {message}")
         self.parameter = parameter
+
+
+class InvariantError(AssertionError):
+    """Something that always holds does not: the fault is the engine's, not the user's.
+
+    Exactness rests on what raises it, so it is raised by name and never by an ``assert``
+    statement, which ``python -O`` leaves out.
+    """

@@ -7,7 +7,7 @@ from typing import Literal
 
 from outrider.types.telemetry import Telemetry
 
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "error"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class CompletionOutput:
         text: the decoded output, without the stop string unless it was asked for.
         token_ids: the emitted tokens, the ending token included.
         finish_reason: "stop" for an end token or a stop string, "length" for a limit, "abort" for
-            a cancelled request, None while it runs.
+            a cancelled request, "error" for one that failed, None while it runs.
         stop_reason: the stop string or the extra stop token that ended it.
         logprobs: one entry per token if they were asked for.
         seed: the seed that reproduces this completion.
@@ -81,7 +81,17 @@ class Metrics:
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """Everything about one prompt's completions."""
+    """Everything about one prompt's completions.
+
+    Attributes:
+        request_id: names the request.
+        prompt: the text behind the prompt, if it was text.
+        prompt_token_ids: the prompt.
+        outputs: its completions as they stand.
+        finished: whether all of them have ended.
+        metrics: times and drafting.
+        error: why the request failed, None if it did not; completions keep what was decided.
+    """
 
     request_id: str
     prompt: str | None
@@ -89,6 +99,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: Metrics
+    error: Exception | None = None
 
 
 @dataclass(frozen=True)

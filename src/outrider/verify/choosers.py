@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.kernels.philox import STREAM_ACCEPT, STREAM_TOKEN, uniform
+from outrider.types.errors import InvariantError
 from outrider.types.sampling import SamplingParams
 from outrider.verify.filters import candidates
 from outrider.verify.history import TokenHistory
@@ -40,6 +41,13 @@ class RowResult:
 
     choice: int | None = None
     logits: Logits | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether every logit was a finite number; the operators say -1 where one was not."""
+        if self.logits is not None:
+            return bool(np.isfinite(self.logits).all())
+        return self.choice is not None and self.choice >= 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,13 @@ class Chooser(ABC):
             guess: the drafted token, or None after the last one.
         """
 
+    def mark(self) -> tuple[int, ...]:
+        """What it counts, to go back to; nothing by default."""
+        return ()
+
+    def roll_back(self, mark: tuple[int, ...]) -> None:  # noqa: B027 - most count nothing
+        """Count on from ``mark``, which ``mark`` returned."""
+
 
 class DirectChooser(Chooser):
     """Takes the operator's own choice: a bare argmax, or a draw with nothing filtered."""
@@ -84,7 +99,8 @@ class DirectChooser(Chooser):
         self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
     ) -> int:
         """Return the operator's choice."""
-        assert row.choice is not None
+        if row.choice is None:
+            raise InvariantError(f"the head was not asked for {self.demand.value}")
         return row.choice
 
 
@@ -103,7 +119,8 @@ class ShapedChooser(Chooser):
 
     def shaped(self, row: RowResult, history: TokenHistory) -> Logits:
         """The row's logits after bias, minimum length and penalties."""
-        assert row.logits is not None
+        if row.logits is None:
+            raise InvariantError("the head was not asked for logits")
         if not self._params.shapes_logits:
             return row.logits
         return shape_logits(row.logits, self._params, history, self._end_ids)
@@ -153,6 +170,14 @@ class RejectionChooser(ShapedChooser):
         if u * q[guess.token] < p[guess.token]:
             return guess.token
         return self._draw(residual(p, q))
+
+    def mark(self) -> tuple[int, ...]:
+        """The counters of its two noise streams."""
+        return self.draws, self.trials
+
+    def roll_back(self, mark: tuple[int, ...]) -> None:
+        """Count on from ``mark``: what was drawn since then is drawn again."""
+        self.draws, self.trials = mark
 
     def _draw(self, p: NDArray[np.float64]) -> int:
         """Inverse-CDF draw from p."""
