@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -294,6 +295,15 @@ def neighbour(llm: LLM) -> Iterator[list[Any]]:
     thread.join(120)
 
 
+def ask_until(llm: LLM, turn: int, ring: Callable[[], None]) -> None:
+    ring()
+    for _ in range(1000):
+        if turn % 2:
+            llm.generate(PROMPTS[0], ENDLESS)
+        else:
+            "".join(llm.stream(PROMPTS[0], ENDLESS))
+
+
 @pytest.mark.parametrize("raiser", [interrupts, alarms])
 def test_an_interrupt_ends_a_wait_and_nothing_else(llm: LLM, raiser: Any) -> None:
     """Whenever it comes: the next call is right, other threads never notice, no page is lost."""
@@ -301,12 +311,7 @@ def test_an_interrupt_ends_a_wait_and_nothing_else(llm: LLM, raiser: Any) -> Non
     with neighbour(llm) as wrong, raiser() as ring:
         for turn in range(24):
             with pytest.raises((KeyboardInterrupt, AlarmError)):
-                ring(0.0003 * (turn % 15) + 0.0001)
-                for _ in range(1000):
-                    if turn % 2:
-                        llm.generate(PROMPTS[0], ENDLESS)
-                    else:
-                        "".join(llm.stream(PROMPTS[0], ENDLESS))
+                ask_until(llm, turn, partial(ring, 0.0003 * (turn % 15) + 0.0001))
             assert views(llm.generate(PROMPTS[1], GREEDY)) == right
     assert wrong == []
     gc.collect()
