@@ -61,7 +61,7 @@ class TokenStream:
             limits.max_model_len,
             self.prompt_length + (params.max_tokens or limits.max_model_len),
         )
-        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens)
+        self._detokenizer = Detokenizer(tokenizer, params.skip_special_tokens, prompt)
         self._stops = StopStrings(params.stop_strings, params.include_stop_str_in_output)
         self._pieces: list[str] = []
         self._unread = 0
@@ -126,9 +126,13 @@ class TokenStream:
         return fresh
 
     def _read(self, piece: str) -> None:
-        """Release text, unless a stop string ends it. Stops count from min_tokens on."""
-        if self.history.emitted < self._params.min_tokens:
-            self._pieces.append(piece)
+        """Release text, unless a stop string ends it.
+
+        As with end tokens, the first ``min_tokens`` tokens cannot end the stream: a stop string
+        counts if its last character is released by a later one, wherever it begins.
+        """
+        if self.history.emitted <= self._params.min_tokens:
+            self._pieces.append(self._stops.pass_over(piece))
             return
         released, hit = self._stops.push(piece)
         self._pieces.append(released)
