@@ -144,10 +144,11 @@ class Tokenizer:
 
 
 def _is_spelling(backend: tokenizers.Tokenizer, token_id: int, content: str) -> bool:
-    """Whether an added token is read like the model's pieces: bytes and runs of spaces that are.
+    """Whether an added token is read like the model's pieces after all.
 
-    Some vocabularies list a few of the model's own pieces among the added tokens (Gemma's runs of
-    U+2581). Ordinary text is cut into them, so they must come back as what they spell there.
+    Some vocabularies list a few of the model's own pieces among the added tokens: single letters,
+    byte tokens, runs of spaces (Gemma's U+2581). Ordinary text is cut into them, so they must come
+    back as what they spell there.
     """
-    spells = BYTE_TOKEN.fullmatch(content) or not content.strip(SPACE_MARKER)
+    spells = len(content) == 1 or BYTE_TOKEN.fullmatch(content) or not content.strip(SPACE_MARKER)
     return bool(spells) and backend.model.token_to_id(content) == token_id
