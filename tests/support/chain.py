@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 
@@ -17,7 +18,7 @@ from support.tiny import TINY, random_weight
 
 def chain(tokens: Sequence[int]) -> dict[int, int]:
     """Each token to the one after it."""
-    return dict(zip(tokens, tokens[1:], strict=False))
+    return dict(pairwise(tokens))
 
 
 def chain_target(

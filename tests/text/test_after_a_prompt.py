@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import chain
 
 import pytest
 from hypothesis import example, given, settings
@@ -43,6 +44,7 @@ LAYOUTS = {
     "strip two": decoders.Sequence(
         [_REPLACE, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 2, 0)]
     ),
+    "strip five": decoders.Sequence([_REPLACE, decoders.Fuse(), decoders.Strip(" ", 5, 0)]),
     "gemma": decoders.Sequence([_REPLACE, decoders.ByteFallback(), decoders.Fuse()]),
     "no bytes": decoders.Sequence([_REPLACE, decoders.Fuse(), decoders.Strip(" ", 1, 0)]),
     "no decoder": None,
@@ -136,6 +138,10 @@ def test_the_text_of_tokens_is_the_librarys(name: str, ids: list[int], skip: boo
 @example(prompt=[0, word(SPACE)], output=[word(SPACE), word(SPACE + "a")], skip=True)
 @example(prompt=raw("🤗")[:1], output=raw("🤗")[1:3], skip=True)
 @example(prompt=[word("b"), *raw("🤗")[:2]], output=[1, *raw("🤗")[2:]], skip=True)
+@example(prompt=[*raw("bbb"), *raw("🤗")[:3]], output=raw("🤗")[3:], skip=True)
+@example(prompt=[*raw("bbb🤗")[:-1], 0, 2, 0, 2], output=raw("🤗")[3:], skip=True)
+@example(prompt=[word("b"), *[word(SPACE)] * 3], output=[word(SPACE + "a")], skip=True)
+@example(prompt=[*[word(SPACE)] * 4], output=[word(SPACE + "a")] * 2, skip=True)
 def test_an_output_is_the_whole_less_the_prompt(
     name: str, prompt: list[int], output: list[int], skip: bool
 ) -> None:
@@ -159,8 +165,9 @@ def test_pieces_come_with_the_tokens_that_the_library_gives_them_with(
         st.sampled_from(["\n", "é", "🤗", "叫"]).map(raw),
     )
     begin = data.draw(st.sampled_from([[], [0], [0, 0]]))
-    prompt = [*begin, word("b"), *sum(data.draw(st.lists(part, max_size=5)), [])]
-    output = sum(data.draw(st.lists(part, max_size=6)), [])
+    parts = st.lists(part, max_size=6).map(lambda drawn: list(chain.from_iterable(drawn)))
+    prompt = [*begin, word("b"), *data.draw(parts)]
+    output = data.draw(parts)
     stream = decoders.DecodeStream(ids=prompt, skip_special_tokens=True)
     backend = layout(name)._backend
     wanted = [stream.step(backend, token) or "" for token in output]
@@ -247,6 +254,15 @@ def test_a_run_without_a_character_is_what_the_library_makes_of_it(run: bytes) -
     ids = [*raw(run), word("b")]
     assert layout("llama").decode(ids, skip_special=True) == BAD * len(run) + "b"
     assert layout("llama")._backend.decode(ids) == BAD * len(run) + "b"
+
+
+@pytest.mark.parametrize("piece", ["<0x4a>", "<0x4A>", "<0xé>", "<0x4>", "<0x \u0664>", "<0x4A>>"])
+def test_what_looks_like_a_byte_is_one_where_the_library_says_so(piece: str) -> None:
+    backend = Backend(models.WordLevel({"w": 0, piece: 1}, unk_token="w"))
+    backend.decoder = LAYOUTS["llama"]
+    text = Tokenizer(backend, "tiny", SpecialTokens()).decode([0, 1, 0], skip_special=True)
+    assert text == backend.decode([0, 1, 0])
+    assert text == ("wJw" if piece.lower() == "<0x4a>" else f"w{piece}w")
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
