@@ -68,6 +68,8 @@ class StopStrings:
         """
         if self._hit is not None:
             return "", self._hit
+        if not self._matchers:
+            return text, None
         pending = self._held + text
         for end in range(len(self._held), len(pending)):
             found = self._completed(pending[end])
@@ -79,7 +81,7 @@ class StopStrings:
         return self._release(pending), None
 
     def pass_over(self, text: str) -> str:
-        """Read text in which a stop string that ends does not count; return what is released."""
+        """Read text in which no stop string counts that ends there; return what is released."""
         for character in text:
             self._completed(character)
         return self._release(self._held + text)
