@@ -72,8 +72,8 @@ def test_only_what_could_become_a_stop_string_is_held(text: str, stops: tuple[st
 
 def test_nothing_follows_a_hit() -> None:
     matcher = StopStrings(("END",), include=True)
-    assert matcher.push("one EN") == ("one ", None)
-    assert matcher.push("D two END") == ("END", "END")
+    assert matcher.push("one EN") == ("one EN", None)
+    assert matcher.push("D two END") == ("D", "END")
     assert matcher.push("three") == ("", "END")
     assert matcher.flush() == ""
 

@@ -64,12 +64,12 @@ class TokenStream:
         self._open()
 
     def _open(self) -> None:
-        """Begin an empty output."""
+        """Begin an empty output after the prompt, which is all that ``tokens`` holds."""
         params = self._params
         self.history = TokenHistory(self.tokens)
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
-        self._detokenizer = Detokenizer(self._tokenizer, params.skip_special_tokens)
+        self._detokenizer = Detokenizer(self._tokenizer, params.skip_special_tokens, self.tokens)
         self._stops = StopStrings(params.stop_strings, params.include_stop_str_in_output)
         self._pieces: list[str] = []
 
@@ -152,9 +152,13 @@ class TokenStream:
         return fresh
 
     def _read(self, piece: str) -> None:
-        """Release text, unless a stop string ends it. Stops count from min_tokens on."""
+        """Release text, unless a stop string ends it.
+
+        A stop string counts if its last character is released once ``min_tokens`` tokens are
+        there, wherever it begins.
+        """
         if self.history.emitted < self._params.min_tokens:
-            self._pieces.append(piece)
+            self._pieces.append(self._stops.pass_over(piece))
             return
         released, hit = self._stops.push(piece)
         self._pieces.append(released)

@@ -1,31 +1,54 @@
 """What each token adds to the decoded text, so that text can be released while tokens arrive.
 
 A tokenizer's decoder turns a whole token list into text. Here the same decoder runs token by token:
-``push`` returns text that no later token can change, ``finish`` returns the rest. The pieces joined
-are the text of the whole list, for any list.
+``push`` returns text that no later token can change, ``open`` says what the unfinished rest would
+be. The pieces joined, with the rest, are the text of the whole list, for any list. Two things
+differ from the tokenizers library, whose decoder sees spelled tokens only, all at once:
+
+- Added tokens are text as they are written. The library reads them like the vocabulary's own
+  pieces: "größe" as bytes, "<0x41>" as a byte.
+- In a run of byte tokens each finished character is text at once, and each byte that belongs to
+  none becomes one U+FFFD, as in SentencePiece. The library turns a whole run into U+FFFD if any of
+  it is not UTF-8, which would take back text that readers of a stream have seen. Runs that are
+  UTF-8, and runs that hold no character at all, give the same text in both.
 """
 
 from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from outrider.types.errors import ModelError
 
 REPLACEMENT: Final = "\ufffd"
-BYTE_TOKEN_LENGTH: Final = 6
+#: How a SentencePiece vocabulary spells a byte, and a space.
+BYTE_TOKEN: Final = re.compile("<0x([0-9A-Fa-f]{2})>")
+SPACE_MARKER: Final = "\u2581"
+#: What Python writes for a byte that is not UTF-8 (surrogateescape) to U+FFFD.
+_ESCAPED: Final = {0xDC80 + index: REPLACEMENT for index in range(128)}
 
 
 class PieceDecoder(Protocol):
     """Decodes one token list, token by token."""
 
-    def push(self, token: str) -> str:
-        """Take the next token; return the text that is now certain."""
+    @property
+    def settled(self) -> bool:
+        """Whether the beginning is over.
 
-    def finish(self) -> str:
-        """Return the text that was still open at the end."""
+        From there on the state is the bytes of an unfinished character, and nothing else.
+        """
+
+    def push(self, token: str) -> str:
+        """Take the next token of the vocabulary; return the text that is now certain."""
+
+    def push_added(self, text: str) -> str:
+        """Take an added token, which stands for itself; return the text that is now certain."""
+
+    def open(self) -> str:
+        """Return what the text would end with if no token followed; the state stays."""
 
 
 def byte_alphabet() -> dict[str, int]:
@@ -52,34 +75,33 @@ class ByteLevelDecoder:
         self._alphabet = alphabet
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
+    @property
+    def settled(self) -> bool:
+        """The beginning is like the rest."""
+        return True
+
     def push(self, token: str) -> str:
         """Decode the token's bytes up to the last whole character."""
         try:
             spelled = bytes([self._alphabet[character] for character in token])
-        except KeyError:  # an added token that is not written in the byte alphabet
-            spelled = token.encode()
+        except KeyError:  # a piece that is not written in the byte alphabet
+            return self.push_added(token)
         return self._utf8.decode(spelled)
 
-    def finish(self) -> str:
-        """Decode what is left of a broken character."""
-        return self._utf8.decode(b"", final=True)
+    def push_added(self, text: str) -> str:
+        """Add the text; a character left unfinished before it is broken."""
+        return self._utf8.decode(text.encode())
 
-
-def _byte_token(token: str) -> int | None:
-    """The byte that a token such as ``<0x0A>`` stands for; None for any other token."""
-    if len(token) != BYTE_TOKEN_LENGTH or token[:3] != "<0x" or token[-1] != ">":
-        return None
-    try:
-        return int(token[3:5], 16) if token[3:5].isalnum() else None
-    except ValueError:
-        return None
+    def open(self) -> str:
+        """U+FFFD if a character is unfinished."""
+        return REPLACEMENT if self._utf8.getstate()[0] else ""
 
 
 class FallbackDecoder:
     """SentencePiece vocabularies: tokens spell text, and bytes stand in for rare characters.
 
-    A run of byte tokens is one unit: if it is not UTF-8 as a whole, each of its bytes becomes
-    U+FFFD. So a run stays open until another token ends it.
+    A character spelled in bytes is complete with its last byte; a byte that is part of no
+    character becomes one U+FFFD.
     """
 
     def __init__(
@@ -95,28 +117,36 @@ class FallbackDecoder:
         self._transform = transform
         self._byte_fallback = byte_fallback
         self._character, self._to_strip = strip
-        self._run = bytearray()
+        self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left out any more."""
+        return not self._to_strip
 
     def push(self, token: str) -> str:
-        """Decode a token, and the run of bytes that it ends."""
+        """Decode a token, and a character that it completes or breaks."""
         token = self._transform(token)
-        byte = _byte_token(token) if self._byte_fallback else None
+        byte = BYTE_TOKEN.fullmatch(token) if self._byte_fallback else None
         if byte is not None:
-            self._run.append(byte)
-            return ""
-        return self._strip(self._close_run() + token)
+            return self._strip(self._decode(bytes([int(byte[1], 16)])))
+        return self._strip(self._end_run() + token)
 
-    def finish(self) -> str:
-        """Decode the last run of bytes."""
-        return self._strip(self._close_run())
+    def push_added(self, text: str) -> str:
+        """Add the text whole: what is left out at the start is no part of an added token."""
+        before = self._strip(self._end_run())
+        self._to_strip = 0
+        return before + text
 
-    def _close_run(self) -> str:
-        try:
-            text = self._run.decode()
-        except UnicodeDecodeError:
-            text = REPLACEMENT * len(self._run)
-        self._run.clear()
-        return text
+    def open(self) -> str:
+        """U+FFFD for every byte of an unfinished character."""
+        return REPLACEMENT * len(self._utf8.getstate()[0])
+
+    def _decode(self, spelled: bytes, final: bool = False) -> str:
+        return self._utf8.decode(spelled, final).translate(_ESCAPED)
+
+    def _end_run(self) -> str:
+        return self._decode(b"", final=True)
 
     def _strip(self, text: str) -> str:
         while self._to_strip and text:
@@ -136,13 +166,23 @@ class MetaspaceDecoder:
         self._marker = marker
         self._first = strip_first
 
+    @property
+    def settled(self) -> bool:
+        """Whether the first token has passed."""
+        return not self._first
+
     def push(self, token: str) -> str:
         """Decode a token."""
         text = token.replace(self._marker, "" if self._first else " ")
         self._first = False
         return text
 
-    def finish(self) -> str:
+    def push_added(self, text: str) -> str:
+        """Add the text."""
+        self._first = False
+        return text
+
+    def open(self) -> str:
         """Nothing stays open."""
         return ""
 
@@ -153,13 +193,22 @@ class JoinDecoder:
     def __init__(self) -> None:
         self._first = True
 
+    @property
+    def settled(self) -> bool:
+        """Whether the first token has passed."""
+        return not self._first
+
     def push(self, token: str) -> str:
         """Decode a token."""
         text = token if self._first else " " + token
         self._first = False
         return text
 
-    def finish(self) -> str:
+    def push_added(self, text: str) -> str:
+        """Added tokens are joined like others."""
+        return self.push(text)
+
+    def open(self) -> str:
         """Nothing stays open."""
         return ""
 

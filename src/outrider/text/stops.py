@@ -8,7 +8,8 @@ class _Matcher:
 
     Attributes:
         stop: the string.
-        matched: length of the longest beginning of ``stop`` that the text read so far ends with.
+        matched: length of the longest beginning of ``stop``, short of all of it, that the text read
+            so far ends with.
     """
 
     def __init__(self, stop: str) -> None:
@@ -28,8 +29,11 @@ class _Matcher:
 
     def push(self, character: str) -> bool:
         """Read one character; return whether it completes the stop string."""
-        self.matched = self._advance(self.matched, character)
-        return self.matched == len(self.stop)
+        advanced = self._advance(self.matched, character)
+        complete = advanced == len(self.stop)
+        # One that does not count may overlap with one that does: go on from what it ends with.
+        self.matched = self._borders[advanced] if complete else advanced
+        return complete
 
 
 class StopStrings:
@@ -39,6 +43,8 @@ class StopStrings:
     it; if several end there, it is the longest. The text is read character by character: the
     result does not depend on how it is cut into pieces. Cost per character does not depend on the
     length of the text or of the strings.
+
+    Text that is passed over cannot end the output, but it can hold the beginning of a stop string.
     """
 
     def __init__(self, stops: tuple[str, ...], include: bool) -> None:
@@ -57,8 +63,8 @@ class StopStrings:
 
         Returns:
             The text that may be released now, and the stop string that ended it, if one did.
-            Text is held back only while it could be the beginning of a stop string. After a hit
-            nothing more is released.
+            Text is held back only while it could be the beginning of a stop string that is to be
+            left out. After a hit nothing more is released.
         """
         if self._hit is not None:
             return "", self._hit
@@ -66,15 +72,31 @@ class StopStrings:
             return text, None
         pending = self._held + text
         for end in range(len(self._held), len(pending)):
-            found = [matcher.stop for matcher in self._matchers if matcher.push(pending[end])]
+            found = self._completed(pending[end])
             if found:
                 self._hit = max(found, key=len)
                 self._held = ""
                 start = end + 1 - len(self._hit)
                 return pending[: end + 1 if self._include else start], self._hit
-        keep = max(matcher.matched for matcher in self._matchers)
+        return self._release(pending), None
+
+    def pass_over(self, text: str) -> str:
+        """Read text in which no stop string counts that ends there; return what is released."""
+        for character in text:
+            self._completed(character)
+        return self._release(self._held + text)
+
+    def _completed(self, character: str) -> list[str]:
+        """The stop strings that a character completes."""
+        return [matcher.stop for matcher in self._matchers if matcher.push(character)]
+
+    def _release(self, pending: str) -> str:
+        """Hold back what may become part of a stop string, and return the rest."""
+        keep = 0
+        if not self._include:
+            keep = max((matcher.matched for matcher in self._matchers), default=0)
         self._held = pending[len(pending) - keep :]
-        return pending[: len(pending) - keep], None
+        return pending[: len(pending) - keep]
 
     def flush(self) -> str:
         """Return the text held back at the end; no stop string was completed in it."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import tokenizers
 
-from outrider.text.pieces import PieceDecoder, piece_decoders
+from outrider.text.pieces import BYTE_TOKEN, SPACE_MARKER, PieceDecoder, piece_decoders
 from outrider.text.template import ChatTemplate
 from outrider.types.errors import RequestError
 
@@ -57,6 +57,11 @@ class Tokenizer:
         self._special = special
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
+        self._added = {
+            token: entry.content
+            for token, entry in added.items()
+            if not _is_spelling(backend, token, entry.content)
+        }
         self.vocab_size = max([backend.get_vocab_size() - 1, *added]) + 1
         state = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
         self._make_decoder = piece_decoders(source, state)
@@ -108,10 +113,13 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], *, skip_special: bool) -> str:
         """Return the text of token ids; bytes that are not UTF-8 become U+FFFD.
 
-        Ids without a token (a model's vocabulary may be padded) add nothing.
+        Ids without a token (a model's vocabulary may be padded) add nothing. Added tokens are their
+        text. It is the text that the tokens give one by one; see ``pieces``.
         """
-        text: str = self._backend.decode(list(ids), skip_special_tokens=skip_special)
-        return text
+        skipped = self.special_ids if skip_special else frozenset()
+        decoder = self.decoder()
+        pieces = [self.feed(decoder, token) for token in ids if token not in skipped]
+        return "".join(pieces) + decoder.open()
 
     def token_text(self, token_id: int) -> str:
         """Return the text of one token alone; U+FFFD for parts of a character."""
@@ -123,5 +131,24 @@ class Tokenizer:
         return spelled
 
     def decoder(self) -> PieceDecoder:
-        """Return a decoder that turns spelled tokens into text one by one."""
+        """Return a decoder of one text, for ``feed``."""
         return self._make_decoder()
+
+    def feed(self, decoder: PieceDecoder, token_id: int) -> str:
+        """Give a decoder its next token and return the text that is now certain."""
+        added = self._added.get(token_id)
+        if added is not None:
+            return decoder.push_added(added)
+        token = self.token(token_id)
+        return "" if token is None else decoder.push(token)
+
+
+def _is_spelling(backend: tokenizers.Tokenizer, token_id: int, content: str) -> bool:
+    """Whether an added token is read like the model's pieces after all.
+
+    Some vocabularies list a few of the model's own pieces among the added tokens: single letters,
+    byte tokens, runs of spaces (Gemma's U+2581). Ordinary text is cut into them, so they must come
+    back as what they spell there.
+    """
+    spells = len(content) == 1 or BYTE_TOKEN.fullmatch(content) or not content.strip(SPACE_MARKER)
+    return bool(spells) and backend.model.token_to_id(content) == token_id

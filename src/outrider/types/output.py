@@ -33,7 +33,8 @@ class CompletionOutput:
 
     Attributes:
         index: which of the n completions.
-        text: the decoded output, without the stop string unless it was asked for.
+        text: the decoded output, without the stop string unless it was asked for. It continues the
+            text of the prompt: a space before its first word is part of it.
         token_ids: the emitted tokens, the ending token included.
         finish_reason: "stop" for an end token or a stop string, "length" for a limit, "abort" for
             a cancelled request, "error" for one that failed, None while it runs.

@@ -52,10 +52,13 @@ class SamplingParams:
         top_k: keep the k most likely tokens; 0 or -1 keeps all.
         min_p: drop tokens less likely than ``min_p`` times the most likely one.
         seed: keys the noise of every draw; None takes a fresh one, which is reported back.
-        stop: strings that end the output, found anywhere in the text.
+        stop: strings that end the output, found anywhere in its text. The one whose last character
+            comes first counts; of those that end there, the longest.
         stop_token_ids: tokens that end the output, besides the model's own.
         max_tokens: most tokens to emit; None fills the context.
-        min_tokens: before that many tokens, tokens that end the output are not sampled.
+        min_tokens: least tokens of an output. End tokens are not sampled before there are that
+            many. A stop string counts if the token that completes it is at least the
+            ``min_tokens``-th, wherever the string begins (vLLM wants it one token later).
         ignore_eos: the model's own end tokens do not end the output.
         presence_penalty: subtracted once from the logit of every token already emitted.
         frequency_penalty: subtracted per earlier emission of the token.
@@ -64,7 +67,8 @@ class SamplingParams:
         logit_bias: token id to a value added to its logit.
         logprobs: how many of the most likely tokens to report per token; None reports none.
         skip_special_tokens: leave special tokens out of the text.
-        include_stop_str_in_output: keep the stop string at the end of the text.
+        include_stop_str_in_output: keep the stop string at the end of the text; ``token_ids`` hold
+            the tokens that spell it in any case.
     """
 
     n: int = 1
