@@ -10,10 +10,11 @@ from typing import Annotated, Final
 import typer
 
 from outrider.cli.chart import check_plot, plot
-from outrider.cli.console import note, progress_bars, write, write_json, write_table
+from outrider.cli.console import note, progress_bars, write, write_json
 from outrider.cli.measure import PLAIN, Bench, BenchRow, BenchTotal
 from outrider.cli.options import AsJson, TargetOptions, spread
 from outrider.cli.prompts import builtin_prompts, limit_prompts, read_prompts
+from outrider.cli.table import write_table
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
 

@@ -22,8 +22,9 @@ from outrider.cli.audit import (
     plain_cases,
     probes,
 )
-from outrider.cli.console import note, progress_bars, write, write_json, write_table
+from outrider.cli.console import note, progress_bars, write, write_json
 from outrider.cli.options import AsJson, TargetOptions, spread
+from outrider.cli.table import write_table
 from outrider.config.engine import EngineConfig
 from outrider.types.output import CompletionOutput, RequestOutput
 from outrider.types.progress import Progress
