@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -14,9 +14,11 @@ from outrider.cli.console import note, progress_bars, write, write_json
 from outrider.cli.measure import PLAIN, Bench, BenchRow, BenchTotal
 from outrider.cli.options import AsJson, TargetOptions, spread
 from outrider.cli.prompts import builtin_prompts, limit_prompts, read_prompts
-from outrider.cli.table import write_table
+from outrider.cli.table import short_names, write_table
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
+
+R = TypeVar("R", bound=BenchRow)
 
 #: Positions that the table has a column for; JSON has all.
 POSITIONS: Final = 8
@@ -94,8 +96,16 @@ def _title(model: str, params: SamplingParams, draft_length: int | None, togethe
     return f"{name}, {heat}, {together}, answers of {params.max_tokens} tokens, drafts {drafts}"
 
 
+def _named(row: R, names: Mapping[str, str]) -> R:
+    """A row under the name that tables have room for."""
+    return replace(row, drafter=names[row.drafter])
+
+
 def _print(rows: Sequence[BenchRow], totals: Sequence[BenchTotal]) -> None:
     """Put the tables of every concurrency on the screen, the totals below the categories."""
+    names = short_names(total.drafter for total in totals)
+    rows = [_named(row, names) for row in rows]
+    totals = [_named(total, names) for total in totals]
     for level in dict.fromkeys(total.concurrency for total in totals):
         mine = [row for row in (*rows, *totals) if row.concurrency == level]
         together = _together([level])

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from outrider.cli.console import write
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 #: Longer names lose their folders.
@@ -41,28 +40,31 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     from rich.console import Console
 
     cells = [list(row) for row in rows]
-    # Rendered apart, so that all output takes one way to its stream.
-    screen = Console(markup=False, highlight=False, emoji=False)
-    width = screen.width if sys.stdout.isatty() else None
-    write(f"{title}\n{_layout(columns, cells, screen, width)}\n")
+    width = Console().width if sys.stdout.isatty() else None
+    write(f"{title}\n{_layout(columns, cells, width)}\n")
 
 
-def _layout(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], screen: Console, width: int | None
-) -> str:
+def _layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> str:
     """The text of a table in at most ``width`` columns; None has no limit."""
-    from rich.measure import Measurement
+    from rich.cells import cell_len
 
     for names in (columns, [_folded(name) for name in columns]):
-        table = _table(names, rows)
-        needed = Measurement.get(screen, screen.options.update(width=10_000), table).maximum
-        if width is None or needed <= width:
-            with screen.capture() as captured:
-                screen.print(table, width=needed, no_wrap=True, crop=False)
-            lines = captured.get().split("\n")
-            return "\n".join(line.rstrip() for line in lines).strip("\n") + "\n"
+        lines = _drawn(_table(names, rows))
+        if width is None or max(map(cell_len, lines)) <= width:
+            return "\n".join(lines) + "\n"
     assert width is not None, "without a limit the first form fits"
     return _records(columns, rows, width)
+
+
+def _drawn(table: Table) -> list[str]:
+    """The lines of a table as wide as it likes to be."""
+    from rich.console import Console
+
+    # Drawn apart, so that all output takes one way to its stream.
+    screen = Console(width=100_000, markup=False, highlight=False, emoji=False, color_system=None)
+    with screen.capture() as captured:
+        screen.print(table)
+    return [line.rstrip() for line in captured.get().strip("\n").split("\n")]
 
 
 def _folded(name: str) -> str:
