@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 
 from outrider.cli.chart import check_plot, plot
-from outrider.cli.console import note, progress_bars, write, write_json
+from outrider.cli.console import note, progress_bars, write_json, write_line
 from outrider.cli.measure import PLAIN, Bench, BenchRow, BenchTotal
 from outrider.cli.options import AsJson, TargetOptions, spread
 from outrider.cli.prompts import builtin_prompts, limit_prompts, read_prompts
@@ -79,7 +79,7 @@ def _verdict(total: BenchTotal) -> str:
     """One sentence about a drafter."""
     return (
         f"{total.drafter}: {total.speedup:.2f} times plain speed (geometric mean of the "
-        f"categories); slowest: {total.worst_category}, {total.worst_speedup:.2f}\n"
+        f"categories); slowest: {total.worst_category}, {total.worst_speedup:.2f}"
     )
 
 
@@ -122,7 +122,7 @@ def _print(rows: Sequence[BenchRow], totals: Sequence[BenchTotal]) -> None:
             write_table("Drafted tokens accepted, by position in the draft", columns, cells)
         for total in totals:
             if total.concurrency == level and total.drafter != PLAIN:
-                write(_verdict(total))
+                write_line(_verdict(total))
 
 
 def _check_options(

@@ -21,6 +21,14 @@ def write(text: str) -> None:
     sys.stdout.flush()
 
 
+def write_line(text: str) -> None:
+    """Put a line on standard output; a terminal gets it broken between words."""
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    write(f"{fill(text, get_terminal_size().columns) if sys.stdout.isatty() else text}\n")
+
+
 def write_json(value: object) -> None:
     """Put one JSON value on standard output, in ASCII so that it is valid in every encoding."""
     write(json.dumps(value, indent=2, allow_nan=False) + "\n")

@@ -48,8 +48,9 @@ def _layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | 
     """The text of a table in at most ``width`` columns; None has no limit."""
     from rich.cells import cell_len
 
-    for names in (columns, [_folded(name) for name in columns]):
-        lines = _drawn(_table(names, rows))
+    folded = [_folded(name) for name in columns]
+    for names, gap in ((columns, 1), (folded, 1), (folded, 0)):
+        lines = _drawn(_table(names, rows, gap))
         if width is None or max(map(cell_len, lines)) <= width:
             return "\n".join(lines) + "\n"
     assert width is not None, "without a limit the first form fits"
@@ -64,7 +65,7 @@ def _drawn(table: Table) -> list[str]:
     screen = Console(width=100_000, markup=False, highlight=False, emoji=False, color_system=None)
     with screen.capture() as captured:
         screen.print(table)
-    return [line.rstrip() for line in captured.get().strip("\n").split("\n")]
+    return [line.rstrip() for line in captured.get().split("\n") if line.strip()]
 
 
 def _folded(name: str) -> str:
@@ -72,11 +73,12 @@ def _folded(name: str) -> str:
     return name.replace("/", "/ ").replace(" ", "\n")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Table:
+    """A table with ``1 + 2 * gap`` spaces between its columns."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap))
     for index, column in enumerate(columns):
         figures = all(row[index][:1].isdigit() or row[index] == "-" for row in rows)
         table.add_column(
@@ -93,8 +95,8 @@ def _records(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) 
 
     edge = max(map(len, columns)) + 2
     lines: list[str] = []
-    for number, row in enumerate(rows):
-        lines += [""] if number else []
+    for row in rows:
+        lines.append("")
         for column, value in zip(columns, row, strict=True):
             folded = wrap(value, max(width - edge, 8)) or [""]
             lines += [
