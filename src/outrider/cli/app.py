@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from functools import partial
+from shutil import get_terminal_size
 from typing import Annotated, Final, cast
 
 import typer
@@ -73,6 +74,9 @@ outrider train --out drafter --prompts questions.txt --config mine.json""",
 
 #: Tells the parser to keep the lines of a paragraph as they are.
 KEEP_LINES: Final = "\b\n"
+
+#: Below this, help is cut at the edge: its columns need some room.
+NARROWEST: Final = 30
 
 Command = Callable[[], int]
 
@@ -145,6 +149,12 @@ def _root(
         typer.echo(context.get_help())
 
 
+def _narrow_width() -> int | None:
+    """The width of help on a screen that is narrower than the parser expects any to be."""
+    columns = get_terminal_size().columns
+    return columns - 2 if NARROWEST <= columns < 52 else None
+
+
 def parse(arguments: Sequence[str]) -> Command:
     """Read a command line; what it asks for runs when the result is called.
 
@@ -154,7 +164,12 @@ def parse(arguments: Sequence[str]) -> Command:
     if asks_for_completion(arguments):
         return partial(_run, partial(complete, arguments))
     try:
-        found = app(args=list(arguments), prog_name="outrider", standalone_mode=False)
+        found = app(
+            args=list(arguments),
+            prog_name="outrider",
+            standalone_mode=False,
+            terminal_width=_narrow_width(),
+        )
     except PARSER_ERROR as error:
         raise UsageError(explain(error)) from None
     except SystemExit as end:

@@ -188,10 +188,11 @@ def bench(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure speed and acceptance by kind of prompt, plain and drafted.
+    """Measure speed and acceptance, plain and drafted.
 
-    Plain decoding ("none") always runs too: it is what speedups and answers are compared with.
-    Speeds count tokens after the first; the time to the first token is a column of its own.
+    Every kind of prompt has a row of its own. Plain decoding ("none") always runs too: it is what
+    speedups and answers are compared with. Speeds count tokens after the first; the time to the
+    first token is a column of its own.
 
     A round is one pass of the model; "tokens/round" counts its own token too. "without loops"
     leaves out answers that repeat themselves, since any drafter predicts those: the last 32 tokens

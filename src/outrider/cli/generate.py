@@ -45,6 +45,7 @@ def generate(
     prompt: Annotated[
         str | None,
         typer.Argument(
+            metavar="PROMPT",
             help='The user\'s message; "-" reads standard input. What is piped in follows it.',
             show_default=False,
         ),

@@ -17,7 +17,6 @@ import errno
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import FrameType
@@ -87,6 +86,8 @@ def _ended_by(error: BaseException, debug: bool) -> int:
         return READER_GONE
     mistake = _mistake(error)
     if debug:
+        import traceback
+
         traceback.print_exception(error)
     elif mistake is not None:
         _complain(mistake)

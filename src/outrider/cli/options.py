@@ -108,7 +108,7 @@ class DraftOptions:
         _option(
             "--drafter",
             "-d",
-            help='"auto", "none", "ngram", or a folder or hub id of a drafter.',
+            help='"auto", "none", a name that "outrider drafters" lists, a folder, or a hub id.',
         ),
     ] = "auto"
     draft_length: Annotated[
