@@ -169,7 +169,7 @@ def test_demo_compares_and_succeeds(outrider: Any, tiny: str) -> None:
     assert "drafter: ngram" in ended.out
     # The table, after the two streamed answers: plain first, both with the same hash.
     table = ended.out.splitlines()
-    rows = [line.split() for line in table if re.match(r"  (none|ngram) ", line)]
+    rows = [line.split() for line in table if re.match(r" (none|ngram) ", line)]
     assert [row[0] for row in rows] == ["none", "ngram"]
     assert rows[0][1] == rows[1][1] == "16"
     assert rows[0][-1] == rows[1][-1]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import typer
 
 from outrider.cli.chart import check_plot, plot
-from outrider.cli.console import note, progress_bars, write, write_json, write_table
+from outrider.cli.console import note, progress_bars, write_json, write_line
 from outrider.cli.measure import PLAIN, Bench, BenchRow, BenchTotal
 from outrider.cli.options import AsJson, TargetOptions, spread
 from outrider.cli.prompts import builtin_prompts, limit_prompts, read_prompts
+from outrider.cli.table import short_names, write_table
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
+
+R = TypeVar("R", bound=BenchRow)
 
 #: Positions that the table has a column for; JSON has all.
 POSITIONS: Final = 8
@@ -76,7 +79,7 @@ def _verdict(total: BenchTotal) -> str:
     """One sentence about a drafter."""
     return (
         f"{total.drafter}: {total.speedup:.2f} times plain speed (geometric mean of the "
-        f"categories); slowest: {total.worst_category}, {total.worst_speedup:.2f}\n"
+        f"categories); slowest: {total.worst_category}, {total.worst_speedup:.2f}"
     )
 
 
@@ -93,8 +96,16 @@ def _title(model: str, params: SamplingParams, draft_length: int | None, togethe
     return f"{name}, {heat}, {together}, answers of {params.max_tokens} tokens, drafts {drafts}"
 
 
+def _named(row: R, names: Mapping[str, str]) -> R:
+    """A row under the name that tables have room for."""
+    return replace(row, drafter=names[row.drafter])
+
+
 def _print(rows: Sequence[BenchRow], totals: Sequence[BenchTotal]) -> None:
     """Put the tables of every concurrency on the screen, the totals below the categories."""
+    names = short_names(total.drafter for total in totals)
+    rows = [_named(row, names) for row in rows]
+    totals = [_named(total, names) for total in totals]
     for level in dict.fromkeys(total.concurrency for total in totals):
         mine = [row for row in (*rows, *totals) if row.concurrency == level]
         together = _together([level])
@@ -111,7 +122,7 @@ def _print(rows: Sequence[BenchRow], totals: Sequence[BenchTotal]) -> None:
             write_table("Drafted tokens accepted, by position in the draft", columns, cells)
         for total in totals:
             if total.concurrency == level and total.drafter != PLAIN:
-                write(_verdict(total))
+                write_line(_verdict(total))
 
 
 def _check_options(
@@ -177,10 +188,11 @@ def bench(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Measure speed and acceptance by kind of prompt, plain and drafted.
+    """Measure speed and acceptance, plain and drafted.
 
-    Plain decoding ("none") always runs too: it is what speedups and answers are compared with.
-    Speeds count tokens after the first; the time to the first token is a column of its own.
+    Every kind of prompt has a row of its own. Plain decoding ("none") always runs too: it is what
+    speedups and answers are compared with. Speeds count tokens after the first; the time to the
+    first token is a column of its own.
 
     A round is one pass of the model; "tokens/round" counts its own token too. "without loops"
     leaves out answers that repeat themselves, since any drafter predicts those: the last 32 tokens

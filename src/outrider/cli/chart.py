@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from outrider.cli.measure import PLAIN, BenchRow, BenchTotal
+from outrider.cli.table import short_names
 from outrider.types.errors import RequestError
 
 if TYPE_CHECKING:
@@ -70,9 +71,11 @@ def plot(rows: Sequence[BenchRow], totals: Sequence[BenchTotal], path: Path, tit
 def _names(series: Sequence[Series]) -> dict[Series, str]:
     """What the legend calls every series; the concurrency is named only if it varies."""
     several = len({concurrency for _, concurrency in series}) > 1
+    short_by_name = short_names(drafter for drafter, _ in series)
     names = {}
     for drafter, concurrency in series:
-        short = drafter if len(drafter) <= NAME_CHARS else f"…{drafter[1 - NAME_CHARS :]}"
+        name = short_by_name[drafter]
+        short = name if len(name) <= NAME_CHARS else f"…{name[1 - NAME_CHARS :]}"
         names[drafter, concurrency] = f"{short}, {concurrency} at a time" if several else short
     return names
 

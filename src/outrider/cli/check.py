@@ -22,8 +22,9 @@ from outrider.cli.audit import (
     plain_cases,
     probes,
 )
-from outrider.cli.console import note, progress_bars, write, write_json, write_table
+from outrider.cli.console import note, progress_bars, write, write_json
 from outrider.cli.options import AsJson, TargetOptions, spread
+from outrider.cli.table import short_names, write_table
 from outrider.config.engine import EngineConfig
 from outrider.types.output import CompletionOutput, RequestOutput
 from outrider.types.progress import Progress
@@ -170,12 +171,13 @@ def as_json(results: Sequence[CaseResult]) -> dict[str, Any]:
 
 
 def _report(results: Sequence[CaseResult]) -> None:
+    names = short_names(result.case.drafter for result in results)
     write_table(
         "Compared with plain decoding, one request at a time",
         ("case", "requests", "equal", "drafted", "accepted", "faults"),
         [
             (
-                result.case.name,
+                names[result.case.drafter] + result.case.name.removeprefix(result.case.drafter),
                 str(result.requests),
                 str(result.byte_equal),
                 str(result.speculation.drafted),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,14 @@ def write(text: str) -> None:
     """Put text on standard output at once, without a line break."""
     sys.stdout.write(text)
     sys.stdout.flush()
+
+
+def write_line(text: str) -> None:
+    """Put a line on standard output; a terminal gets it broken between words."""
+    from shutil import get_terminal_size
+    from textwrap import fill
+
+    write(f"{fill(text, get_terminal_size().columns) if sys.stdout.isatty() else text}\n")
 
 
 def write_json(value: object) -> None:
@@ -38,20 +46,9 @@ def note(text: str) -> None:
     error_console().print(text, style="dim")
 
 
-def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Put a table on standard output; the first column is text, the others are figures."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    # A pipe has no width to fit; wide enough that no cell is ever cut.
-    width = None if sys.stdout.isatty() else 200
-    Console(markup=False, highlight=False, width=width).print(table)
+def show_bytes(count: int) -> str:
+    """Return a number of bytes with a unit."""
+    return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count:,} bytes"
 
 
 @contextmanager

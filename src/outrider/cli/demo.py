@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from outrider.cli.console import write, write_table
+from outrider.cli.console import write
 from outrider.cli.generate import pieces
 from outrider.cli.options import TargetOptions, spread
+from outrider.cli.table import write_table
 from outrider.types.errors import RequestError
 from outrider.types.output import RequestOutput
 from outrider.types.sampling import SamplingParams

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
+from outrider.build.shipped import shipped_drafters
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
@@ -61,8 +62,25 @@ def describe_model(checkpoint: Checkpoint, kernels: Kernels) -> Facts:
     }
 
 
-def describe_ngram() -> Facts:
-    """Return the facts about the drafter that needs no checkpoint."""
+def describe_built_in(name: str) -> Facts | None:
+    """Return the facts about a drafter that has no checkpoint of its own; None for other names."""
+    if name == "none":
+        return {"kind": "none", "drafts": "nothing: plain decoding", **_NO_WEIGHTS}
+    if name == "ngram":
+        return _ngram_facts()
+    if name == "auto":
+        return {
+            "kind": "auto",
+            "drafts": "what is shipped for the model, with ngram in front; else ngram alone",
+            "shipped": list(shipped_drafters()) or ["none"],
+        }
+    return None
+
+
+_NO_WEIGHTS: Final[Facts] = {"parameters": 0, "draft_kv_bytes_per_token": 0}
+
+
+def _ngram_facts() -> Facts:
     drafter = NgramDrafter()
     options = drafter.options
     return {
@@ -71,8 +89,7 @@ def describe_ngram() -> Facts:
         "window": options.window,
         "default_draft": drafter.default_draft,
         "max_draft": drafter.max_draft,
-        "parameters": 0,
-        "draft_kv_bytes_per_token": 0,
+        **_NO_WEIGHTS,
     }
 
 

@@ -1,16 +1,21 @@
-"""``outrider generate``: one prompt, one answer."""
+"""``outrider generate``: one prompt, one answer or several."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from outrider.cli.answer import as_json, cut, report
 from outrider.cli.console import note, summary, write, write_json
+from outrider.cli.message import check_text, read_message
 from outrider.cli.options import AsJson, DraftOptions, SamplingOptions, TargetOptions, spread
+from outrider.types.errors import RequestError
 from outrider.types.output import RequestOutput
 
 if TYPE_CHECKING:
@@ -34,54 +39,114 @@ def pieces(
         outputs.append(stream.output)
 
 
-def as_json(output: RequestOutput) -> dict[str, Any]:
-    """Return the JSON form of a finished request with one completion."""
-    completion = output.outputs[0]
-    timings, speculation = output.metrics.timings, output.metrics.speculation
-    return {
-        "text": completion.text,
-        "token_ids": completion.token_ids,
-        "finish_reason": completion.finish_reason,
-        "prompt_tokens": len(output.prompt_token_ids),
-        "completion_tokens": len(completion.token_ids),
-        "seed": completion.seed,
-        "timings": {
-            "prefill_s": timings.prefill_s,
-            "decode_s": timings.decode_s,
-            "tokens_per_s": timings.tokens_per_s(len(completion.token_ids)),
-        },
-        "speculation": {
-            "drafter": output.metrics.drafter,
-            "rounds": speculation.rounds,
-            "drafted": speculation.drafted,
-            "accepted": speculation.accepted,
-            "acceptance_length": speculation.acceptance_length,
-            "accepted_per_position": speculation.accepted_per_position,
-        },
-    }
-
-
 @spread
 def generate(
-    prompt: Annotated[str, typer.Argument(help='The user\'s message; "-" reads standard input.')],
+    *,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help='The user\'s message; "-" reads standard input. What is piped in follows it.',
+            show_default=False,
+        ),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--file",
+            "-f",
+            help='A file that follows the prompt, or is it; "-" is standard input.',
+        ),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", help="The system message.")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Feed the text without template.")] = False,
+    n: Annotated[
+        int, typer.Option("--n", help="Answers to the prompt; answer i draws with seed + i.")
+    ] = 1,
+    logprobs: Annotated[
+        int | None,
+        typer.Option(
+            "--logprobs",
+            help="With --json: each token's log-probability and so many of the likeliest.",
+        ),
+    ] = None,
+    json: AsJson = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Say on standard error what took how long."),
+    ] = False,
     target: TargetOptions,
     draft: DraftOptions,
     sampling: SamplingOptions,
-    raw: Annotated[bool, typer.Option("--raw", help="Feed the text without template.")] = False,
-    json: AsJson = False,
 ) -> None:
-    """Answer one prompt; the text streams as it is decided."""
-    params = sampling.params()
-    text = sys.stdin.read() if prompt == "-" else prompt
+    """Answer one prompt; the text streams as it is decided.
+
+    The prompt is the argument, then an empty line and the text of --file or what is piped in. One
+    that begins with a dash goes last, after "--".
+    """
+    if logprobs is not None and not json:
+        raise RequestError("--logprobs", "are shown in JSON only; add --json")
+    params = replace(sampling.params(), n=n, logprobs=logprobs)
+    request = _request(read_message(prompt, file), system, raw)
+    began = time.perf_counter()
     llm = draft.load(target)
-    request: PromptInput = text if raw else [{"role": "user", "content": text}]
-    outputs: list[RequestOutput] = []
-    for piece in pieces(llm, request, params, outputs):
-        if not json:
-            write(piece)
+    loading = time.perf_counter() - began
+    output = _answer(llm, request, params, shown=not json)
     if json:
-        write_json(as_json(outputs[0]))
-        return
-    write("\n")
-    if sys.stderr.isatty():
-        note(summary(outputs[0]))
+        write_json(as_json(output, llm.tokenizer))
+    else:
+        _remark(output, params)
+    if verbose:
+        note(report(output, loading, llm.kernels_name))
+    elif sys.stderr.isatty() and not json:
+        note(summary(output))
+
+
+def _request(text: str, system: str | None, raw: bool) -> PromptInput:
+    """Return what the model is fed.
+
+    Raises:
+        RequestError: there is nothing to answer, or no place for the system message.
+    """
+    if raw:
+        if system is not None:
+            raise RequestError("--system", "has no place in a prompt without template; drop --raw")
+        return text
+    if not text.strip():
+        raise RequestError("prompt", "is empty; write what the model should answer")
+    if system is None:
+        return [{"role": "user", "content": text}]
+    check_text("--system", system)
+    return [{"role": "system", "content": system}, {"role": "user", "content": text}]
+
+
+def _answer(
+    llm: LLM, request: PromptInput, params: SamplingParams, *, shown: bool
+) -> RequestOutput:
+    """Answer, and show the text as it comes; several answers come one after another at the end."""
+    if params.n == 1:
+        outputs: list[RequestOutput] = []
+        for piece in pieces(llm, request, params, outputs):
+            if shown:
+                write(piece)
+        if shown:
+            write("\n")
+        return outputs[0]
+    if isinstance(request, str):
+        output = llm.generate(request, params)[0]
+    else:
+        output = llm.chat(request, params)[0]
+    if shown:
+        for completion in output.outputs:
+            gap = "\n" if completion.index else ""
+            write(f"{gap}--- {completion.index + 1} of {params.n} ---\n{completion.text}\n")
+    return output
+
+
+def _remark(output: RequestOutput, params: SamplingParams) -> None:
+    """Say which answers a limit cut, and which option lets them go on."""
+    remark = cut(output, params)
+    if remark is not None:
+        note(remark)

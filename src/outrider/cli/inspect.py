@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.cli.console import progress_bars, write, write_json
+from outrider.cli.console import progress_bars, show_bytes, write, write_json
 from outrider.cli.options import AsJson, DeviceName, KernelsName, Threads
 from outrider.types.errors import DrafterError, ModelError
 from outrider.types.progress import Progress
@@ -24,14 +24,14 @@ def inspect(
     json: AsJson = False,
 ) -> None:
     """Show what a model or drafter is and costs."""
-    from outrider.cli.facts import describe_drafter, describe_model, describe_ngram
+    from outrider.cli.facts import describe_built_in, describe_drafter, describe_model
     from outrider.kernels.select import select
     from outrider.loaders.open import open_model
 
     table = select(device, threads, kernels)
     with progress_bars() as progress:
-        if source == "ngram":
-            facts = describe_ngram()
+        if (built_in := describe_built_in(source)) is not None:
+            facts = built_in
         elif (folder := _drafter_folder(source, progress)) is not None:
             facts = describe_drafter(folder, table)
         else:
@@ -45,10 +45,14 @@ def inspect(
 
 def _drafter_folder(source: str, progress: Progress) -> Path | None:
     """Return the folder of a drafter checkpoint, or None if ``source`` is anything else."""
+    from outrider.build.shipped import shipped_drafters
     from outrider.drafters.layouts import read_kind
     from outrider.loaders.fields import read_json
     from outrider.loaders.hub import fetch_folder, is_hub_id
 
+    shipped = shipped_drafters()
+    if source in shipped:
+        return shipped[source]
     folder = Path(source).expanduser()
     if not folder.exists() and is_hub_id(source):
         folder = fetch_folder(source, progress)
@@ -73,7 +77,7 @@ def _show(name: str, value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, int) and "bytes" in name:
-        return f"{value / 2**20:,.1f} MiB" if value >= 2**20 else f"{value:,} bytes"
+        return show_bytes(value)
     if isinstance(value, int):
         return f"{value:,}"
     return str(value)

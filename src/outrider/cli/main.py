@@ -1,106 +1,41 @@
-"""The ``outrider`` command: its subcommands, and how every fault ends.
+"""How the ``outrider`` command starts and ends.
 
     0    done
-    1    the check found a difference, or an unexpected fault
-    2    a fault of the user, one line on standard error
+    1    "check" or "demo" found a difference
+    2    a mistake of the user, one line on standard error
+    70   an unexpected fault: please report it
     130  Ctrl-C
+    141  nobody reads standard output any more, as "outrider ... | head" does
+    143  terminated
 
-Nothing heavy is imported before a command needs it, so that help is immediate.
+Nothing but the standard library is imported before a signal ends the process quietly.
 """
 
 from __future__ import annotations
 
-import io
+import errno
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final, cast
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Final, NoReturn
 
-import typer
-
-from outrider import __version__
-from outrider.cli.bench import bench
-from outrider.cli.chat import chat
-from outrider.cli.check import check
-from outrider.cli.demo import demo
-from outrider.cli.generate import generate
-from outrider.cli.inspect import inspect
-from outrider.cli.train import train
+from outrider.cli.streams import STDERR, ReaderGoneError, claim_streams
 from outrider.types.errors import OutriderError
 
-#: The parser's root exception. Typer bundles its parser in some releases and imports it in others;
-#: this name reaches the class in both.
-PARSER_ERROR: Final = cast("type[typer.BadParameter]", typer.BadParameter.__mro__[2])
-
-FIRST_STEPS: Final = """
-outrider generate "Why is the sky blue?"
-outrider chat
-outrider check"""
-
-COMMANDS: Final[dict[Callable[..., None], str]] = {
-    generate: """
-outrider generate "Why is the sky blue?" --max-tokens 64
-outrider generate "Write a haiku." --temperature 0.8 --seed 7 --drafter none
-outrider generate "Once upon a time" --raw --temperature 0 --json""",
-    chat: """
-outrider chat
-outrider chat --temperature 0.7 --seed 1 --system "Answer in one sentence."
-echo "What is a monad?" | outrider chat --max-tokens 64""",
-    bench: """
-outrider bench
-outrider bench --drafter ngram --limit 16 --temperature 0.8 --json
-outrider bench --drafter auto --drafter ngram --plot speed.png
-outrider bench --drafter smollm2-dspark --draft-length 5
-outrider bench --concurrency 1 --concurrency 8 --prompts mine.jsonl""",
-    check: """
-outrider check
-outrider check --drafter ngram --drafter path/to/drafter --effort thorough
-outrider check --model path/to/model --effort quick --json""",
-    inspect: """
-outrider inspect smollm2
-outrider inspect path/to/drafter --json""",
-    train: """
-outrider train --out drafter                       on one GPU, half an hour
-outrider train --kind mtp --model path/to/model --out head --seconds 900
-outrider train --out drafter --prompts questions.txt --config mine.json""",
-}
-
-#: Tells the parser to keep the lines of a paragraph as they are.
-KEEP_LINES: Final = "\b\n"
-
-app = typer.Typer(
-    name="outrider",
-    rich_markup_mode=None,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=f"{KEEP_LINES}Begin with:{FIRST_STEPS}",
-)
-for command, examples in COMMANDS.items():
-    app.command(epilog=f"{KEEP_LINES}Examples:{examples}")(command)
-app.command(hidden=True)(demo)
+MISTAKE: Final = 2
+FAULT: Final = 70
+INTERRUPTED: Final = 128 + signal.SIGINT
+READER_GONE: Final = 128 + signal.SIGPIPE
+TERMINATED: Final = 128 + signal.SIGTERM
+#: What a progress bar hides.
+SHOW_CURSOR: Final = b"\x1b[?25h"
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"outrider {__version__}")
-        raise typer.Exit
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks; may stand anywhere.")
-    ] = False,
-) -> None:
-    """Lossless speculative decoding: drafted answers with the bytes of plain ones."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+class TerminatedError(BaseException):
+    """SIGTERM came; what is open is closed on the way out."""
 
 
 def _one_line(error: BaseException) -> str:
@@ -123,37 +58,99 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status."""
     rest, debug = _take_debug(list(arguments))
     try:
-        status = app(args=rest, prog_name="outrider", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
-        return 130
-    except OutriderError as error:
-        if debug:
-            raise
-        _complain(_one_line(error))
-        return 2
-    except PARSER_ERROR as error:
-        _complain(f"{' '.join(error.format_message().split())} (see outrider --help)")
-        return 2
-    except BrokenPipeError:
-        return 1
-    except Exception as error:
-        if debug:
-            raise
-        _complain(
-            f"{type(error).__name__}: {_one_line(error)}; run again with --debug for the traceback"
-        )
-        return 1
-    return status if isinstance(status, int) else 0
+        from outrider.cli.app import parse
 
-
-def run() -> None:
-    """Entry point of the ``outrider`` command."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-    status = main(sys.argv[1:])
-    try:
+        status = parse(rest)()
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader is gone; what is still buffered must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except BaseException as error:
+        return _ended_by(error, debug)
+    return status
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and the errors during whose handling it was raised."""
+    while error is not None:
+        yield error
+        error = error.__context__
+
+
+def _ended_by(error: BaseException, debug: bool) -> int:
+    """Say what a user needs to know about an error; return the exit status it stands for."""
+    for cause in _causes(error):
+        # Whatever a library makes of an interrupt, the user knows why the command ends.
+        if isinstance(cause, KeyboardInterrupt):
+            return INTERRUPTED
+        if isinstance(cause, TerminatedError):
+            return TERMINATED
+    if isinstance(error, ReaderGoneError):
+        return READER_GONE
+    mistake = _mistake(error)
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    elif mistake is not None:
+        _complain(mistake)
+    else:
+        name, text = type(error).__name__, _one_line(error)
+        _complain(f"{name}: {text}; run again with --debug for the traceback")
+    return FAULT if mistake is None else MISTAKE
+
+
+def _mistake(error: BaseException) -> str | None:
+    """Return what the user can mend, or None if the fault is not theirs."""
+    if isinstance(error, OutriderError):
+        return _one_line(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return str(error.strerror)
+    return None
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported where the signal came."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _end_by_signal(number: int, frame: FrameType | None) -> NoReturn:
+    """Leave by an exception; in an import at once, for many modules do not let one through."""
+    if _importing(frame):
+        if os.isatty(STDERR):
+            os.write(STDERR, SHOW_CURSOR)
+        os._exit(128 + number)
+    raise KeyboardInterrupt if number == signal.SIGINT else TerminatedError
+
+
+def _catch_signals() -> None:
+    """End quietly by Ctrl-C and SIGTERM, unless the caller had them ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_by_signal)
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _end_by_signal)
+
+
+def _release_signals() -> None:
+    """Let them kill: Python's own last steps answer an exception with a traceback."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def run() -> NoReturn:
+    """Entry point of the ``outrider`` command."""
+    try:
+        _catch_signals()
+        claim_streams()
+        status = main(sys.argv[1:])
+        _release_signals()
+    except BaseException as error:
+        status = _ended_by(error, debug=False)
+    # After a fault there may be output left; what it meets must not become a traceback at exit.
+    with suppress(ReaderGoneError, OutriderError):
+        sys.stdout.flush()
     sys.exit(status)

@@ -9,13 +9,13 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Unpack, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
 from outrider.cli.console import progress_bars
-from outrider.config.engine import EngineOptions, Verification
+from outrider.config.engine import Device, EngineOptions, Verification
 from outrider.types.errors import RequestError
 from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams
@@ -39,8 +39,8 @@ ModelName = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    _option("--device", help="Where to run."),
+    Device,
+    _option("--device", help="Where to run; auto takes the fastest."),
 ]
 KernelsName = Annotated[
     str | None,
@@ -108,7 +108,7 @@ class DraftOptions:
         _option(
             "--drafter",
             "-d",
-            help='"auto", "none", "ngram", or a folder or hub id of a drafter.',
+            help='"auto", "none", a name that "outrider drafters" lists, a folder, or a hub id.',
         ),
     ] = "auto"
     draft_length: Annotated[

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from outrider.cli.message import read_text
 from outrider.types.errors import RequestError
 
 CATEGORIES = ("chat", "code", "math", "rewriting", "summarising", "extraction")
@@ -57,12 +58,10 @@ def builtin_prompts() -> list[BenchPrompt]:
 
 def read_prompts(path: Path) -> list[BenchPrompt]:
     """Read a file of one JSON object a line; empty lines are skipped."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RequestError("--prompts", f"{path}: cannot be read: {error}") from None
+    text = read_text(path, "--prompts")
     prompts = []
-    for number, line in enumerate(lines, 1):
+    # Not splitlines: separators such as U+2028 stand inside of JSON strings.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             where = f"{path}, line {number}"
             try:

@@ -8,6 +8,8 @@ from typing import Literal, TypedDict
 from outrider.types.errors import RequestError
 
 Verification = Literal["coupled", "rejection"]
+#: Where this build can run a model; "auto" takes the fastest.
+Device = Literal["auto", "cpu"]
 
 
 class EngineOptions(TypedDict, total=False):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, get_args
 
 import torch
 
+from outrider.config.engine import Device
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
 from outrider.types.errors import ModelError
 
 #: Code paths that ``path`` may name; all but the last are the native kernels'.
 PATHS: Final = ("avx512vnni", "avx2", "portable", "reference")
+#: What ``device`` may be.
+DEVICES: Final[tuple[str, ...]] = get_args(Device)
 
 _LOG: Final = logging.getLogger("outrider")
 
@@ -28,8 +31,8 @@ def select(device: str = "auto", threads: int | None = None, path: str | None = 
     Raises:
         ModelError: the device or the path is unknown, or this machine cannot run the path.
     """
-    if device not in ("auto", "cpu"):
-        raise ModelError(f"device must be auto or cpu, not {device}")
+    if device not in DEVICES:
+        raise ModelError(f"device must be {' or '.join(DEVICES)}, not {device}")
     if path is not None and path not in PATHS:
         raise ModelError(f"kernel path must be one of {', '.join(PATHS)}, not {path}")
     if path == "reference":

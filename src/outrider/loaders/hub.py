@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from glob import escape
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from outrider.types.errors import ModelError
@@ -26,6 +27,8 @@ PATTERNS: Final = (
 )
 HUB_ID: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 GGUF_SUFFIX: Final = ".gguf"
+ABSENT: Final = "no such file in this repository"
+UNREACHABLE: Final = "is not in the local cache and the Hugging Face hub cannot be reached"
 
 
 def is_hub_id(spec: str) -> bool:
@@ -52,17 +55,7 @@ def fetch_folder(spec: str, progress: Progress = silent) -> Path:
     Raises:
         ModelError: the repository does not exist, needs a login, or cannot be reached.
     """
-    from huggingface_hub import snapshot_download
-
-    # Nested folders hold copies in other formats ("original/", "onnx/").
-    bar = _bar(spec, progress)
-    path = _explained(
-        spec,
-        lambda: snapshot_download(
-            spec, allow_patterns=list(PATTERNS), ignore_patterns=["*/*"], tqdm_class=bar
-        ),
-    )
-    return Path(path)
+    return _snapshot(spec, spec, PATTERNS, progress)
 
 
 def fetch_gguf(repository: str, file: str, progress: Progress = silent) -> Path:
@@ -71,14 +64,46 @@ def fetch_gguf(repository: str, file: str, progress: Progress = silent) -> Path:
     Raises:
         ModelError: as in ``fetch_folder``, or there is no such file.
     """
-    from huggingface_hub import hf_hub_download
-
     label = f"{repository}:{file}"
     if not file.endswith(GGUF_SUFFIX):
         raise ModelError(f"{label}: after the colon comes the name of a {GGUF_SUFFIX} file")
+    path = _snapshot(label, repository, (escape(file),), progress) / file
+    if ".." in PurePosixPath(file).parts or not path.is_file():
+        raise ModelError(f"{label}: {_absence(repository, file)}")
+    return path
+
+
+def _snapshot(label: str, repository: str, patterns: Sequence[str], progress: Progress) -> Path:
+    """Download the files of a repository that match, or find them in the cache.
+
+    Files are fetched one by one elsewhere in the hub library, which then waits and retries for half
+    a minute where a snapshot falls back to the cache at once; so this is the way for all.
+    """
+    from huggingface_hub import snapshot_download
+
     bar = _bar(label, progress)
-    path = _explained(label, lambda: hf_hub_download(repository, file, tqdm_class=bar))
+    # Nested folders hold copies in other formats ("original/", "onnx/").
+    ignored = None if any("/" in pattern for pattern in patterns) else ["*/*"]
+    path = _explained(
+        label,
+        lambda: snapshot_download(
+            repository, allow_patterns=list(patterns), ignore_patterns=ignored, tqdm_class=bar
+        ),
+    )
     return Path(path)
+
+
+def _absence(repository: str, file: str) -> str:
+    """Why a file is not in a snapshot: the repository has none, or the hub could not be asked."""
+    from huggingface_hub import errors, get_hf_file_metadata, hf_hub_url
+
+    try:
+        get_hf_file_metadata(hf_hub_url(repository, file))
+    except errors.EntryNotFoundError:
+        return ABSENT
+    except Exception:  # whatever kept the hub from answering
+        return UNREACHABLE
+    return ABSENT
 
 
 def _one_line(error: Exception) -> str:
@@ -97,15 +122,13 @@ def _explained(spec: str, download: Callable[[], Any]) -> str:
     except errors.RepositoryNotFoundError:
         fault = "no such model on the Hugging Face hub; for a private one: hf auth login"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError):
-        fault = "is not in the local cache and the Hugging Face hub cannot be reached"
-    except errors.EntryNotFoundError:
-        fault = "no such file in this repository"
+        fault = UNREACHABLE
     except errors.HFValidationError as error:
         fault = f"not a hub id: {_one_line(error)}"
     except errors.HfHubHTTPError as error:
         fault = f"the Hugging Face hub refused: {_one_line(error)}"
-    except OSError as error:
-        fault = f"cannot be downloaded: {_one_line(error)}"
+    except Exception as error:  # of the hub library and of the several it is built on
+        fault = f"cannot be downloaded: {_one_line(error) or type(error).__name__}"
     raise ModelError(f"{spec}: {fault}")
 
 

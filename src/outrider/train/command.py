@@ -11,9 +11,14 @@ from outrider.types.errors import OutriderError
 
 @contextmanager
 def faults_in_one_line() -> Iterator[None]:
-    """End the process with one line and status 2 if the user asked for what cannot be done."""
+    """End the process with one line and status 2 if the user asked for what cannot be done.
+
+    Ctrl-C ends it with status 130 and without a word.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OutriderError as error:
         sys.stderr.write(f"{' '.join(str(error).split())}\n")
         sys.exit(2)

@@ -201,7 +201,7 @@ def load_config(path: Path) -> TrainConfig:
         DrafterError: it is not a JSON object, has an unknown field or a value of a wrong type.
     """
     try:
-        parsed = json.loads(path.read_text())
+        parsed = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise DrafterError(f"{path}: {' '.join(str(error).split())}") from None
     config = _build(TrainConfig, parsed, str(path))
