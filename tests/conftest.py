@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
+
+# Helpers assert as tests do, also under ``python -O``.
+pytest.register_assert_rewrite("support", "drafters.drafter_toys")
 
 # Tiny tensors gain nothing from threads, and lose much when the machine is busy.
 torch.set_num_threads(1)
