@@ -65,14 +65,14 @@ void Engine::write_block_row(const HeadLayout& layout, int kv_heads, int group, 
   for (int kv = 0; kv < kv_heads; kv++) {
     uint8_t* head = block_head(layout, kv_heads, group, kv, row / PAGE_TOKENS);
     const int at = kv * layout.head_dim;
-    path_.write(layout, head, row % PAGE_TOKENS, k + at, v + at);
+    path_.keys_of(layout).write(layout, head, row % PAGE_TOKENS, k + at, v + at);
   }
 }
 
 void Engine::reserve_lanes(const HeadLayout& layout, const AttentionPlan& plan) {
   const size_t values = static_cast<size_t>(MAX_QUERIES) * layout.width;
   for (std::unique_ptr<Lane>& lane : lanes_) {
-    lane->queries.as<int8_t>(2 * static_cast<size_t>(4 * layout.quads) * MAX_QUERIES);
+    lane->queries.as<uint8_t>(layout.query_bytes() * MAX_QUERIES);
     lane->mixed.as<float>(values);
     lane->values.as<float>(values);
   }
@@ -88,9 +88,8 @@ void Engine::load_task(Lane& lane, const Attention& a, const Task& task, Queries
   for (int r = 0; r < task.rows; r++)
     for (int h = 0; h < task.heads; h++)
       q[r * task.heads + h] = a.q + (first + r) * a.q_ld + (task.head + h) * layout.head_dim;
-  queries.high = lane.queries.as<int8_t>(0);
-  queries.low = queries.high + 4 * layout.quads * task.queries();
-  path_.load_queries(layout, q, task.queries(), queries);
+  queries.data = lane.queries.as<uint8_t>(0);
+  path_.keys_of(layout).load_queries(layout, q, task.queries(), queries);
 }
 
 SpanKeys Engine::span_keys(const Attention& a, const Task& task, int span) const {
@@ -178,7 +177,7 @@ void Engine::attend_task(Lane& lane, const Attention& a, const Task& task, int l
       const SpanKeys after = here ? span_keys(a, task, span + 1) : unit_keys(a, task.unit + span + 1);
       for (int i = 0; i < SPAN_PAGES; i++) keys.next[i] = after.pages[i];
     }
-    path_.attend(layout, queries, keys, from, upto, part, value);
+    path_.keys_of(layout).attend(layout, queries, keys, from, upto, part, value);
     if (!sums.merged) continue;
     for (int i = 0; i < queries.count; i++)
       path_.merge(layout, sums.parts[i], sums.values + i * layout.width, part[i], value + i * layout.width);
@@ -266,7 +265,7 @@ void Engine::write(const Store& store, int layer, const float* k, const float* v
       for (int kv = 0; kv < store.kv_heads; kv++) {
         const size_t at = (g.first_row + r) * ld + kv * store.layout.head_dim;
         uint8_t* head = store.head(g.pages[position / PAGE_TOKENS], layer, kv);
-        path_.write(store.layout, head, position % PAGE_TOKENS, k + at, v + at);
+        path_.keys_of(store.layout).write(store.layout, head, position % PAGE_TOKENS, k + at, v + at);
       }
     }
   }

@@ -97,7 +97,7 @@ void Engine::project(Worker& worker, Pass& pass, const Layer& layer, int index, 
       }
       for (int kv = 0; kv < s.kv_heads; kv++) {
         uint8_t* head = pass.store.head(g.pages[position / PAGE_TOKENS], index, kv);
-        path_.write(pass.store.layout, head, position % PAGE_TOKENS, k + kv * d, v + kv * d);
+        path_.keys_of(pass.store.layout).write(pass.store.layout, head, position % PAGE_TOKENS, k + kv * d, v + kv * d);
       }
     }
   }
@@ -117,7 +117,7 @@ void Engine::write_context(const Stack& stack, float* flat, const RowSet& rows, 
         if (weight) path_.norm(k, weight, stack.eps, d, k);
         path_.rotate(k, stack.cos + angle, stack.sin + angle, d, k);
         uint8_t* head = store.head(g.pages[position / PAGE_TOKENS], index, kv);
-        path_.write(store.layout, head, position % PAGE_TOKENS, k, k + width);
+        path_.keys_of(store.layout).write(store.layout, head, position % PAGE_TOKENS, k, k + width);
       }
     }
   }

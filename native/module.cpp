@@ -74,15 +74,22 @@ RowSet parse_rows(nb::handle rows) {
   return set;
 }
 
+KeyFormat key_format(const std::string& name) {
+  if (name == "int8") return KeyFormat::INT8;
+  if (name == "bfloat16") return KeyFormat::BF16;
+  if (name == "float32") return KeyFormat::F32;
+  throw std::invalid_argument("keys and values cannot be kept as " + name);
+}
+
 struct Pages {
   Store store{};
   std::unique_ptr<Memory> memory;
 
-  Pages(int layers, int pages, int kv_heads, int head_dim) {
+  Pages(int layers, int pages, int kv_heads, int head_dim, const std::string& format) {
     store.layers = layers;
     store.pages = pages;
     store.kv_heads = kv_heads;
-    store.layout = head_layout(head_dim);
+    store.layout = head_layout(key_format(format), head_dim);
     memory = std::make_unique<Memory>(store.bytes());
     store.data = memory->data();
   }
@@ -100,16 +107,19 @@ struct Pages {
     for (int i = 0; i < store.heads(); i++) memcpy(store.head(page, i), in + i * bytes, bytes);
   }
 
-  // Zero rows: every integer its zero, every scale 0.
+  // Zero rows: every element its zero, every scale 0.
   void clear(int id, int upto) const {
     const HeadLayout& h = store.layout;
+    const int size = 4 / h.per;  // bytes of an element
     for (int i = 0; i < store.heads(); i++) {
       uint8_t* head = store.head(id, i);
       for (int slot = 0; slot < upto; slot++) {
-        for (int c = 0; c < h.quads; c++)
-          memset(head + (slot / 16 * h.quads + c) * 64 + slot % 16 * 4, 0x80, 4);
-        for (int c = 0; c < h.width; c++) head[h.values + (slot / 4 * h.width + c) * 4 + slot % 4] = 0;
+        for (int c = 0; c < h.lines; c++)
+          memset(head + (slot / 16 * h.lines + c) * 64 + slot % 16 * 4, h.zero_key(), 4);
+        for (int c = 0; c < h.width; c++)
+          memset(head + h.values + (slot / h.per * h.width + c) * 4 + slot % h.per * size, 0, size);
       }
+      if (!h.scaled()) continue;
       memset(head + h.key_scales, 0, upto * sizeof(float));
       memset(head + h.value_scales, 0, upto * sizeof(float));
     }
@@ -268,7 +278,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("cols", [](const Packed& p) { return p.matrix.cols; })
       .def_prop_ro("nbytes", [](const Packed& p) { return p.bytes + p.bias.size() * sizeof(float); });
   nb::class_<Pages>(m, "Pages")
-      .def(nb::init<int, int, int, int>())
+      .def(nb::init<int, int, int, int, const std::string&>())
       .def_prop_ro("page_nbytes", [](const Pages& p) { return p.store.page_bytes(); })
       .def("copy", &Pages::copy)
       .def("read", [](const Pages& p, int page, Address out) { p.read(page, at<uint8_t>(out)); })

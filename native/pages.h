@@ -1,4 +1,4 @@
-// Cached keys and values in 8 bits: one scale per token and head.
+// Pages of cached keys and values.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,32 +9,50 @@ constexpr int PAGE_TOKENS = 32;
 constexpr int SPAN_PAGES = 4;
 constexpr int SPAN = PAGE_TOKENS * SPAN_PAGES;  // keys of one softmax span, from position 0
 
-// One head of one page:
-//   keys    [2 tiles of 16 tokens][ceil(d / 4)][16 tokens][4], each biased by 128
-//   values  [8 quads of tokens][width][4], width = d rounded up to 16
-//   key scales float[32], value scales float[32]
-// Integers cannot be NaN, so a row that was never written can spoil a result through its scale
-// alone; the kernels drop masked lanes after scaling.
+// How keys and values are kept: integers with a scale per token and head, or floats as they are.
+enum class KeyFormat : int { INT8 = 0, BF16 = 1, F32 = 2 };
+constexpr int KEY_FORMATS = 3;
+
+// Elements of a 4-byte word.
+constexpr int per_word(KeyFormat format) {
+  return format == KeyFormat::INT8 ? 4 : format == KeyFormat::BF16 ? 2 : 1;
+}
+
+// One head of one page, of elements that lie `per` to a word:
+//   keys    [2 tiles of 16 tokens][lines = ceil(d / per)][16 tokens][per dimensions]
+//   values  [32 / per groups of tokens][width][per tokens], width = d rounded up to 16
+//   INT8 alone: key scales float[32], value scales float[32]; its keys are biased by 128
+// Memory of rows that were never written may hold anything, NaN included.
 struct HeadLayout {
+  KeyFormat format;
   int head_dim;
-  int quads;   // ceil(d / 4)
-  int width;   // d rounded up to 16
+  int per;
+  int lines;
+  int width;
   size_t values;
   size_t key_scales;
   size_t value_scales;
   size_t bytes;
+
+  bool scaled() const { return format == KeyFormat::INT8; }
+  // A key word of zeros.
+  uint8_t zero_key() const { return format == KeyFormat::INT8 ? 0x80 : 0; }
+  // Bytes of a query as the kernels read it: two bytes or a float for each dimension.
+  size_t query_bytes() const { return static_cast<size_t>(lines) * (scaled() ? 8 : 4 * per); }
 };
 
-inline HeadLayout head_layout(int head_dim) {
+inline HeadLayout head_layout(KeyFormat format, int head_dim) {
   HeadLayout h{};
+  h.format = format;
   h.head_dim = head_dim;
-  h.quads = (head_dim + 3) / 4;
+  h.per = per_word(format);
+  h.lines = (head_dim + h.per - 1) / h.per;
   h.width = (head_dim + 15) / 16 * 16;
-  h.values = static_cast<size_t>(2) * h.quads * 64;
-  h.key_scales = h.values + static_cast<size_t>(PAGE_TOKENS) * h.width;
-  h.value_scales = h.key_scales + PAGE_TOKENS * sizeof(float);
-  h.bytes = h.value_scales + PAGE_TOKENS * sizeof(float);
-  h.bytes = (h.bytes + 63) / 64 * 64;
+  h.values = static_cast<size_t>(2) * h.lines * 64;
+  h.key_scales = h.values + static_cast<size_t>(PAGE_TOKENS) / h.per * h.width * 4;
+  const size_t scales = h.scaled() ? PAGE_TOKENS * sizeof(float) : 0;
+  h.value_scales = h.key_scales + scales;
+  h.bytes = (h.value_scales + scales + 63) / 64 * 64;
   return h;
 }
 

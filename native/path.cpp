@@ -24,6 +24,7 @@ namespace {
 
 #include "pointwise.h"
 #include "product.h"
+#include "keys.h"
 #include "attention.h"
 #include "sampling.h"
 
@@ -39,8 +40,8 @@ const Path* path_avx2() {
 #define OUTRIDER_NAME "portable"
 const Path* path_portable() {
 #endif
-  static const Path path{OUTRIDER_NAME, norm,   quantize, product, gated, swiglu, rotate, write,
-                         load_queries,  attend, merge,    finish,  best,  gumbel, embed};
+  static const Path path{OUTRIDER_NAME, {key_ops<Int8Keys>(), key_ops<Bf16Keys>(), key_ops<F32Keys>()},
+                         norm, quantize, product, gated, swiglu, rotate, merge, finish, best, gumbel, embed};
   return &path;
 }
 

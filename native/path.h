@@ -43,12 +43,10 @@ struct SpanKeys {
 
 constexpr int MAX_QUERIES = 12;
 
-// Queries that share key heads, in 16 bits as 128 high + low: lines [count][4 * quads] of int8, low
-// ones right after high ones.
+// Queries that share key heads, in the form that a format of keys wants; see keys.h.
 struct Queries {
   int count;
-  int8_t* high;
-  int8_t* low;
+  uint8_t* data;
   float scale[MAX_QUERIES];
   int32_t sum[MAX_QUERIES];  // -128 * sum of the 16-bit integers
 };
@@ -59,8 +57,17 @@ struct Partial {
   float total;
 };
 
+// What depends on the format of keys and values.
+struct KeyOps {
+  void (*write)(const HeadLayout& layout, uint8_t* head, int slot, const float* k, const float* v);
+  void (*load_queries)(const HeadLayout& layout, const float* const* q, int count, Queries& out);
+  void (*attend)(const HeadLayout& layout, const Queries& q, const SpanKeys& keys,
+                 const int* low, const int* high, Partial* part, float* mixed);
+};
+
 struct Path {
   const char* name;
+  KeyOps key_ops[KEY_FORMATS];
   // y = x / sqrt(mean(x^2) + eps) * weight
   void (*norm)(const float* x, const float* weight, float eps, int cols, float* y);
   // Quantise one row into its lines.
@@ -75,10 +82,6 @@ struct Path {
                 float* wide, const uint8_t* after);
   void (*swiglu)(const float* gate, const float* up, int count, float* out);
   void (*rotate)(const float* x, const float* cos, const float* sin, int head_dim, float* out);
-  void (*write)(const HeadLayout& layout, uint8_t* head, int slot, const float* k, const float* v);
-  void (*load_queries)(const HeadLayout& layout, const float* const* q, int count, Queries& out);
-  void (*attend)(const HeadLayout& layout, const Queries& q, const SpanKeys& keys,
-                 const int* low, const int* high, Partial* part, float* mixed);
   void (*merge)(const HeadLayout& layout, Partial& into, float* mixed, const Partial& part,
                 const float* values);
   void (*finish)(const HeadLayout& layout, const Partial& part, const float* mixed, float* out);
@@ -87,6 +90,8 @@ struct Path {
                const Shift* shift, Best* best);
   void (*gumbel)(const Draw& key, uint32_t stream, const int64_t* ids, int64_t count, float* out);
   void (*embed)(const Matrix& m, int row, float* out);
+
+  const KeyOps& keys_of(const HeadLayout& layout) const { return key_ops[static_cast<int>(layout.format)]; }
 };
 
 const Path* path_avx512vnni();

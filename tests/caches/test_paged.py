@@ -16,7 +16,7 @@ KERNELS = ReferenceKernels()
 
 
 def make_pool(pages: int = 24) -> PagePool:
-    return PagePool(KERNELS.allocate(2, pages, 1, 2))
+    return PagePool(KERNELS.allocate(2, pages, 1, 2, "float32"))
 
 
 def feed(pool: PagePool, cache: PagedCache, values: list[int], keep: int) -> None:

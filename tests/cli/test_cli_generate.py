@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from outrider.engine import Engine
+
 GREEDY = ("--temperature", "0", "--max-tokens", "24")
 SAMPLED = ("--temperature", "0.8", "--seed", "7", "--max-tokens", "24")
 PROMPT = "abcabcabc"
@@ -150,6 +152,44 @@ def test_inspect_a_model(outrider: Any, tiny: str) -> None:
     shown = outrider("inspect", tiny).out
     assert "vocabulary" in shown
     assert "259" in shown
+
+
+def test_inspect_tells_how_keys_and_values_are_kept(outrider: Any, tiny: str) -> None:
+    """Two layers of two heads: keys of 8 dimensions, values padded to 16; int8 has scales."""
+    assert re.search(r"^kv cache +bfloat16 \(auto\)$", outrider("inspect", tiny).out, re.MULTILINE)
+    sizes = {"int8": 4 * (24 + 8), "bfloat16": 4 * 48, "float32": 4 * 96, "auto": 4 * 48}
+    for dtype, size in sizes.items():
+        facts = outrider("inspect", tiny, "--kv-cache-dtype", dtype, "--json").json()
+        assert facts["kv_cache"] == ("bfloat16 (auto)" if dtype == "auto" else dtype)
+        if facts["kernels"] != "reference":
+            assert facts["kv_bytes_per_token"] == size
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "check", "bench", "demo", "inspect"])
+def test_unknown_precision_is_one_line(outrider: Any, command: str) -> None:
+    source = ("smollm2",) if command == "inspect" else ()
+    ended = outrider(command, *source, "--kv-cache-dtype", "fp8")
+    assert ended.status == 2
+    assert "--kv-cache-dtype" in ended.err
+    assert "bfloat16" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_precision_reaches_the_engine(
+    outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def spy(self: Engine, *args: Any) -> None:
+        began(self, *args)
+        seen.append(self.kv_cache_dtype)
+
+    began = Engine.__init__
+    monkeypatch.setattr(Engine, "__init__", spy)
+    ask = ("generate", "hi", "--model", tiny, "--max-tokens", "2", "--drafter", "none")
+    for options in ((), ("--kv-cache-dtype", "int8"), ("--kv-cache-dtype", "float32")):
+        assert outrider(*ask, *options).status == 0
+    assert seen == ["bfloat16", "int8", "float32"]
 
 
 def test_inspect_drafters(outrider: Any, drafter: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import outrider.kernels
+from outrider.config.kv import KV_CACHE_DTYPES
 from outrider.kernels.reference import ReferenceKernels
 
 
@@ -46,6 +47,11 @@ def pytest_generate_tests(metafunc):
             )
         else:
             metafunc.parametrize("native", NATIVE.values(), ids=NATIVE.keys())
+
+
+@pytest.fixture(params=KV_CACHE_DTYPES[1:])
+def kv_dtype(request):
+    return request.param
 
 
 @pytest.fixture(scope="session")

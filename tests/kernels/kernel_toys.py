@@ -102,10 +102,10 @@ def make_stack(kernels, fmt="Q4_1", layers=2, heads=6, kv=2, d=40, hidden=96, in
     return Stack(tuple(built), heads, kv, d, 1e-5, rotary(d)), hidden
 
 
-def filled_store(kernels, length, kv, d, layers=1, spare=1):
+def filled_store(kernels, length, kv, d, layers=1, spare=1, dtype="int8"):
     """A store whose pages, in reverse order, hold ``length`` random rows per layer."""
     pages = -(-length // PAGE_TOKENS) + spare
-    store = kernels.allocate(layers, pages, kv, d)
+    store = kernels.allocate(layers, pages, kv, d, dtype)
     table = list(reversed(range(pages)))
     for layer in range(layers):
         k, v = randn(length, kv, d, seed=layer), randn(length, kv, d, seed=layer + 50)
@@ -143,6 +143,14 @@ class SplitByCount(ReferenceKernels):
             return x @ dense.T
         half = dense.shape[1] // 2
         return x[:, :half] @ dense[:, :half].T + x[:, half:] @ dense[:, half:].T
+
+
+class ScaleByCall(ReferenceKernels):
+    """Broken on purpose: keys and values are rounded on a scale that the rows of a call share."""
+
+    def write(self, store, layer, k, v, rows):
+        step = k.abs().max() / 127
+        super().write(store, layer, (k / step).round() * step, v, rows)
 
 
 def with_pages(rows, pages):

@@ -33,9 +33,9 @@ def make_sketch(kernels, fmt="Q8_0", first=0, confidence=True, scale=1.0):
     )
 
 
-def context(kernels, sketch):
+def context(kernels, sketch, dtype=None):
     hidden = sketch.masks.shape[1]
-    store = kernels.allocate(len(sketch.stack.layers), 8, 3, 64)
+    store = kernels.allocate(len(sketch.stack.layers), 8, 3, 64, dtype or kernels.draft_kv_dtype)
     kernels.run_layers(
         sketch.stack,
         randn(CONTEXT, hidden, seed=9),
@@ -63,9 +63,9 @@ STARTS = [90, 31, 64, 2]
     ],
     ids=["plain", "shifted", "unsure", "f32"],
 )
-def test_fused_draft_is_the_composed_one(native, options):
+def test_fused_draft_is_the_composed_one(native, options, kv_dtype):
     sketch = make_sketch(native, **options)
-    store = context(native, sketch)
+    store = context(native, sketch, kv_dtype)
     blocks = [
         Block(min(b.length, SIZE - sketch.first), *list(vars(b).values())[1:]) for b in BLOCKS
     ]
@@ -110,7 +110,7 @@ def test_blocks_that_do_not_fit_are_refused(native):
 
 @pytest.mark.parametrize("fmt", ["Q8_0", "Q4_1", "F32"])
 @pytest.mark.parametrize("count", [1, 3, 8, 50])
-def test_fused_ingest_is_the_composed_one(native, fmt, count):
+def test_fused_ingest_is_the_composed_one(native, fmt, count, kv_dtype):
     stack, hidden = make_stack(native, fmt=fmt, heads=9, kv=3, d=64, qk_norm=True)
     width = 2 * len(stack.layers) * 3 * 64
     weights = ContextWeights(
@@ -119,7 +119,7 @@ def test_fused_ingest_is_the_composed_one(native, fmt, count):
         native.prepare([raw(fmt, width, hidden, seed=3)], randn(width, seed=4)),
     )
     taps, rows = randn(count, 3 * hidden), Rows((RowGroup(40, count, [3, 1, 0]),))
-    stores = [native.allocate(len(stack.layers), 4, 3, 64) for _ in range(2)]
+    stores = [native.allocate(len(stack.layers), 4, 3, 64, kv_dtype) for _ in range(2)]
     kept = taps.clone()
     native.ingest(weights, stack, taps, rows, stores[0])
     assert same_bits(taps, kept), "the input was changed"

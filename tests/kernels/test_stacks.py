@@ -23,10 +23,11 @@ BOUND = {"bf16": 0.01, "f32": 0.01}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_fused_layers_are_the_composed_ones(native, name):
+def test_fused_layers_are_the_composed_ones(native, name, kv_dtype):
     stack, hidden = make_stack(native, **VARIANTS[name])
     x, layers = randn(150, hidden), len(stack.layers)
-    stores = [native.allocate(layers, 6, stack.num_kv_heads, stack.head_dim) for _ in range(2)]
+    g, d = stack.num_kv_heads, stack.head_dim
+    stores = [native.allocate(layers, 6, g, d, kv_dtype) for _ in range(2)]
     taps = (layers - 1, -1, 0)
     for start, count in ((0, 100), (100, 1), (101, 9), (110, 40)):
         rows = one_group(start, count, pages=[5, 1, 0, 3, 2])
@@ -39,10 +40,10 @@ def test_fused_layers_are_the_composed_ones(native, name):
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("causal", [True, False])
-def test_fused_block_is_the_composed_one(native, name, causal):
+def test_fused_block_is_the_composed_one(native, name, causal, kv_dtype):
     stack, hidden = make_stack(native, **VARIANTS[name], causal=causal)
     x, layers = randn(90, hidden), len(stack.layers)
-    store = native.allocate(layers, 4, stack.num_kv_heads, stack.head_dim)
+    store = native.allocate(layers, 4, stack.num_kv_heads, stack.head_dim, kv_dtype)
     native.run_layers(stack, x, one_group(0, 90, pages=[0, 1, 2]), store)
     groups = (RowGroup(90, 7, [0, 1, 2]), RowGroup(33, 5, [0, 1], 20), RowGroup(0, 3, []))
     block = randn(15, hidden, seed=7)
@@ -51,12 +52,12 @@ def test_fused_block_is_the_composed_one(native, name, causal):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_fused_context_is_the_composed_one(native, name):
+def test_fused_context_is_the_composed_one(native, name, kv_dtype):
     stack, _ = make_stack(native, **VARIANTS[name])
     g, d, layers = stack.num_kv_heads, stack.head_dim, len(stack.layers)
     groups = (RowGroup(30, 40, [4, 1, 0]), RowGroup(0, 1, [2]), RowGroup(5, 9, [3], 5))
     flat = randn(50, layers * 2 * g * d)
-    stores = [native.allocate(layers, 5, g, d) for _ in range(2)]
+    stores = [native.allocate(layers, 5, g, d, kv_dtype) for _ in range(2)]
     kept = flat.clone()
     native.write_context(stack, flat, Rows(groups), stores[0])
     assert same_bits(flat, kept), "the input was changed"
@@ -67,7 +68,7 @@ def test_fused_context_is_the_composed_one(native, name):
 
 def test_shapes_that_do_not_fit_are_refused(native):
     stack, hidden = make_stack(native, **VARIANTS["llama"])
-    store = native.allocate(len(stack.layers), 2, 3, 64)
+    store = native.allocate(len(stack.layers), 2, 3, 64, "int8")
     with pytest.raises(AssertionError, match="shape"):
         native.run_layers(stack, randn(3, hidden), one_group(0, 4), store)
     with pytest.raises(AssertionError, match="shape"):
@@ -81,17 +82,18 @@ def test_shapes_that_do_not_fit_are_refused(native):
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_layers_match_reference(native, reference, name):
+def test_layers_match_reference(native, reference, name, kv_dtype):
     outputs = []
     for kernels in (native, reference):
         stack, hidden = make_stack(kernels, **VARIANTS[name])
-        store = kernels.allocate(len(stack.layers), 4, stack.num_kv_heads, stack.head_dim)
+        layers, g, d = len(stack.layers), stack.num_kv_heads, stack.head_dim
+        store = kernels.allocate(layers, 4, g, d, kv_dtype)
         outputs.append(kernels.run_layers(stack, randn(60, hidden), one_group(0, 60), store)[0])
     assert relative(*outputs) < BOUND.get(name, 0.03)
 
 
 @pytest.mark.parametrize("name", ["llama", "window", "bf16"])
-def test_layers_are_invariant_under_chunking(kernels, name):
+def test_layers_are_invariant_under_chunking(kernels, name, kv_dtype):
     stack, hidden = make_stack(kernels, **VARIANTS[name])
     x, table = randn(300, hidden), list(range(10))
     whole = None
@@ -100,7 +102,8 @@ def test_layers_are_invariant_under_chunking(kernels, name):
         [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 33, 64, 50],
         [150, 150],
     ):
-        store = kernels.allocate(len(stack.layers), 10, stack.num_kv_heads, stack.head_dim)
+        layers, g, d = len(stack.layers), stack.num_kv_heads, stack.head_dim
+        store = kernels.allocate(layers, 10, g, d, kv_dtype)
         parts, start = [], 0
         for count in chunks:
             rows = one_group(start, count, pages=table)
@@ -111,10 +114,10 @@ def test_layers_are_invariant_under_chunking(kernels, name):
         assert same_bits(got, whole), chunks
 
 
-def test_layers_are_invariant_in_a_batch(kernels):
+def test_layers_are_invariant_in_a_batch(kernels, kv_dtype):
     stack, hidden = make_stack(kernels, **VARIANTS["llama"])
     tables = [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], [14, 15], [16]]
-    store = kernels.allocate(len(stack.layers), 17, 3, 64)
+    store = kernels.allocate(len(stack.layers), 17, 3, 64, kv_dtype)
     prompts = [randn(count, hidden, seed=i) for i, count in enumerate((400, 50, 20))]
     for table, prompt in zip(tables, prompts, strict=True):
         kernels.run_layers(stack, prompt, Rows((RowGroup(0, len(prompt), table),)), store)
@@ -129,7 +132,7 @@ def test_layers_are_invariant_in_a_batch(kernels):
     assert same_bits(together, torch.cat(alone))
 
 
-def test_threads_do_not_change_bits(native):
+def test_threads_do_not_change_bits(native, kv_dtype):
     from outrider.kernels.cpu import CpuKernels
 
     path = native.name.removeprefix("cpu-")
@@ -137,7 +140,7 @@ def test_threads_do_not_change_bits(native):
     for threads in (1, 2, 3):
         kernels = CpuKernels(threads, path)
         stack, hidden = make_stack(kernels, **VARIANTS["llama"])
-        store = kernels.allocate(len(stack.layers), 30, 3, 64)
+        store = kernels.allocate(len(stack.layers), 30, 3, 64, kv_dtype)
         x = randn(900, hidden)
         prompt, _ = kernels.run_layers(stack, x, one_group(0, 900, pages=list(range(30))), store)
         step, _ = kernels.run_layers(stack, x[:1], one_group(900, 1, pages=list(range(30))), store)
@@ -152,7 +155,7 @@ def test_threads_do_not_change_bits(native):
 
 def test_stacks_are_forgotten(native):
     stack, hidden = make_stack(native, **VARIANTS["llama"])
-    store = native.allocate(2, 1, 3, 64)
+    store = native.allocate(2, 1, 3, 64, "int8")
     known = len(native._stacks)
     native.run_layers(stack, randn(1, hidden), one_group(0, 1), store)
     assert len(native._stacks) == known + 1

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from outrider import LLM, SamplingParams
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
+from outrider.config.kv import KvCacheDtype
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import Rows
 from outrider.loaders.checkpoint import tensor_shapes
@@ -27,8 +28,10 @@ def llm() -> LLM:
     return LLM("smollm2", drafter="none", max_model_len=512)
 
 
-def forward(model: DenseModel, ids: list[int], cuts: list[int]) -> torch.Tensor:
-    pool = PagePool(model.allocate(16))
+def forward(
+    model: DenseModel, ids: list[int], cuts: list[int], dtype: KvCacheDtype = "auto"
+) -> torch.Tensor:
+    pool = PagePool(model.allocate(16, dtype))
     cache = PagedCache(pool)
     parts, first = [], 0
     for count in cuts:
@@ -67,7 +70,7 @@ def test_logits_are_those_of_transformers(llm: LLM) -> None:
     ids = llm.tokenizer.encode_chat(QUESTION)
     with torch.inference_mode():
         expected = theirs(torch.tensor([ids])).logits[0]
-    ours = forward(reference, ids, [len(ids) - 3, 3])
+    ours = forward(reference, ids, [len(ids) - 3, 3], "float32")
     assert float((ours - expected).norm() / expected.norm()) < 1e-4
     assert torch.equal(ours.argmax(-1), expected.argmax(-1))
     fast = forward(llm._target.model, ids, [len(ids)])

@@ -87,7 +87,7 @@ def ours(folder: Path, ids: list[int], taps: tuple[int, ...]) -> tuple[torch.Ten
     """Logits and taps of all positions, fed in uneven chunks."""
     loaded = HuggingFaceCheckpoint(folder)
     model = DenseModel(loaded.config, ReferenceKernels(), loaded.tensor, 512)
-    pool = PagePool(model.allocate(16))
+    pool = PagePool(model.allocate(16, "float32"))
     cache = PagedCache(pool)
     logits, tapped, first = [], [], 0
     for count in (70, 1, 9, len(ids) - 80):

@@ -221,7 +221,11 @@ def check(
     """
     requests = probes(LENGTHS[effort])
     length = min(target.max_model_len or CONTEXT, CONTEXT)
-    config = EngineConfig(max_model_len=length, max_num_seqs=len(requests))
+    config = EngineConfig(
+        max_model_len=length,
+        max_num_seqs=len(requests),
+        kv_cache_dtype=target.kv_cache_dtype,
+    )
     with progress_bars() as progress:
         loaded = target.load_target(progress)
         drafters = _make_drafters(drafter or ["auto"], loaded, config, progress)

@@ -11,6 +11,7 @@ import torch
 
 from outrider.build.shipped import shipped_drafters
 from outrider.config.drafter import DrafterConfig, MtpConfig
+from outrider.config.kv import KvCacheDtype, KvDtype, kv_dtype
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.drafters.layouts import read_block_config, read_kind, read_mtp_config
@@ -30,10 +31,11 @@ SAMPLE_ROWS = 64
 Facts = dict[str, Any]
 
 
-def describe_model(checkpoint: Checkpoint, kernels: Kernels) -> Facts:
+def describe_model(checkpoint: Checkpoint, kernels: Kernels, kv_choice: KvCacheDtype) -> Facts:
     """Return the facts about a model; weights are sampled, not loaded."""
     config = checkpoint.config
-    per_token = _kv_bytes(kernels, config.num_layers, config)
+    dtype = kv_dtype(kv_choice, _quantized(checkpoint))
+    per_token = _kv_bytes(kernels, config.num_layers, config, dtype)
     per_pass = _bytes_per_pass(checkpoint, kernels)
     context = min(QUOTED_CONTEXT, config.max_position)
     return {
@@ -55,6 +57,7 @@ def describe_model(checkpoint: Checkpoint, kernels: Kernels) -> Facts:
         "tensor_types": checkpoint.quantization,
         "stored_bytes": checkpoint.nbytes,
         "kernels": kernels.name,
+        "kv_cache": f"{dtype} (auto)" if kv_choice == "auto" else dtype,
         "weight_bytes_per_pass": per_pass,
         "kv_bytes_per_token": per_token,
         "quoted_context": context,
@@ -109,11 +112,12 @@ def describe_drafter(folder: Path, kernels: Kernels) -> Facts:
     source: Facts = {"kind": kind, "source": str(folder)}
     if kind == "mtp":
         mtp = read_mtp_config(fields)
-        sizes["draft_kv_bytes_per_token"] = _kv_bytes(kernels, 1, mtp)
+        sizes["draft_kv_bytes_per_token"] = _kv_bytes(kernels, 1, mtp, kernels.draft_kv_dtype)
         return source | _mtp_facts(mtp) | sizes
     learned_mask = any(name.startswith("mask_embedding") for name in tensors.names())
     block = read_block_config(fields, kind, learned_mask)
-    sizes["draft_kv_bytes_per_token"] = _kv_bytes(kernels, block.num_layers, block)
+    kept = kernels.draft_kv_dtype
+    sizes["draft_kv_bytes_per_token"] = _kv_bytes(kernels, block.num_layers, block, kept)
     return source | _block_facts(block) | sizes
 
 
@@ -172,11 +176,20 @@ def _attention(windows: Sequence[int | None]) -> str:
 
 
 def _kv_bytes(
-    kernels: Kernels, layers: int, config: ModelConfig | DrafterConfig | MtpConfig
+    kernels: Kernels,
+    layers: int,
+    config: ModelConfig | DrafterConfig | MtpConfig,
+    dtype: KvDtype,
 ) -> int:
     """Bytes of one token's keys and values in all layers."""
-    store = kernels.allocate(layers, 1, config.num_kv_heads, config.head_dim)
+    store = kernels.allocate(layers, 1, config.num_kv_heads, config.head_dim, dtype)
     return store.page_nbytes // PAGE_TOKENS
+
+
+def _quantized(checkpoint: Checkpoint) -> bool:
+    """Whether any matrix is stored in blocks of integers, as ``DenseModel.quantized``."""
+    shapes = tensor_shapes(checkpoint.config).items()
+    return any(checkpoint.tensor(name, shape).quantized for name, shape in shapes)
 
 
 def _bytes_per_pass(checkpoint: Checkpoint, kernels: Kernels) -> int:

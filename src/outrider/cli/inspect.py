@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from outrider.cli.console import progress_bars, show_bytes, write, write_json
-from outrider.cli.options import AsJson, DeviceName, KernelsName, Threads
+from outrider.cli.options import AsJson, DeviceName, KernelsName, KvCacheDtypeName, Threads
 from outrider.types.errors import DrafterError, ModelError
 from outrider.types.progress import Progress
 
@@ -21,6 +21,7 @@ def inspect(
     device: DeviceName = "auto",
     kernels: KernelsName = None,
     threads: Threads = None,
+    kv_cache_dtype: KvCacheDtypeName = "auto",
     json: AsJson = False,
 ) -> None:
     """Show what a model or drafter is and costs."""
@@ -36,7 +37,7 @@ def inspect(
             facts = describe_drafter(folder, table)
         else:
             with open_model(source, progress) as checkpoint:
-                facts = describe_model(checkpoint, table)
+                facts = describe_model(checkpoint, table, kv_cache_dtype)
     if json:
         write_json(facts)
     else:

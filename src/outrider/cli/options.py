@@ -16,6 +16,7 @@ from typer.models import OptionInfo
 
 from outrider.cli.console import progress_bars
 from outrider.config.engine import Device, EngineOptions, Verification
+from outrider.config.kv import KvCacheDtype
 from outrider.types.errors import RequestError
 from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams
@@ -61,6 +62,13 @@ MaxModelLen = Annotated[
         help="Most tokens of prompt and answer; omitted: the model's own limit.",
     ),
 ]
+KvCacheDtypeName = Annotated[
+    KvCacheDtype,
+    _option(
+        "--kv-cache-dtype",
+        help="How keys and values are kept; auto: int8 for quantised weights, else bfloat16.",
+    ),
+]
 AsJson = Annotated[bool, _option("--json", help="Print JSON on standard output.")]
 
 
@@ -73,6 +81,7 @@ class TargetOptions:
     kernels: KernelsName = None
     threads: Threads = None
     max_model_len: MaxModelLen = None
+    kv_cache_dtype: KvCacheDtypeName = "auto"
 
     def load_target(self, progress: Progress) -> Target:
         """Load the model alone, to be put into engines of one's own."""
@@ -87,6 +96,7 @@ class TargetOptions:
         from outrider.llm.llm import LLM
 
         engine["max_model_len"] = self.max_model_len
+        engine["kv_cache_dtype"] = self.kv_cache_dtype
         with progress_bars() as progress:
             return LLM(
                 self.model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from outrider.config.kv import KV_CACHE_DTYPES, KvCacheDtype
 from outrider.types.errors import RequestError
 
 Verification = Literal["coupled", "rejection"]
@@ -21,12 +22,13 @@ class EngineOptions(TypedDict, total=False):
     draft_length: int | None
     verification: Verification
     kv_bytes: int
+    kv_cache_dtype: KvCacheDtype
     confidence_threshold: float
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """Engine limits. None of them can change a token of a coupled or greedy request.
+    """Engine limits. None but ``kv_cache_dtype`` can change a token of a coupled or greedy request.
 
     Attributes:
         max_model_len: most tokens of a session, prompt and output; None takes the model's own.
@@ -35,6 +37,8 @@ class EngineConfig:
         draft_length: tokens to draft per round; None chooses by worth, round by round.
         verification: how sampled requests are judged.
         kv_bytes: budget of the target's KV pages in bytes.
+        kv_cache_dtype: how the target's keys and values are kept, part of the numerics profile;
+            "auto" is int8 for quantised weights and bfloat16 for others.
         confidence_threshold: a draft is cut before its first token whose confidence is below this;
             0 never cuts.
     """
@@ -45,6 +49,7 @@ class EngineConfig:
     draft_length: int | None = None
     verification: Verification = "coupled"
     kv_bytes: int = 2 << 30
+    kv_cache_dtype: KvCacheDtype = "auto"
     confidence_threshold: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,6 +57,11 @@ class EngineConfig:
             value = self.__dict__[name]
             if value is not None and value < 1:
                 raise RequestError(name, f"must be at least 1, not {value}")
+        if self.kv_cache_dtype not in KV_CACHE_DTYPES:
+            raise RequestError(
+                "kv_cache_dtype",
+                f"must be one of {', '.join(KV_CACHE_DTYPES)}, not {self.kv_cache_dtype!r}",
+            )
         if self.draft_length is not None and self.draft_length < 0:
             raise RequestError("draft_length", f"must be at least 0, not {self.draft_length}")
         if self.verification not in ("coupled", "rejection"):

@@ -163,7 +163,8 @@ class BlockBackbone:
     def allocate(self, pages: int) -> PageStore:
         """Allocate pages for context keys and values."""
         c = self.config
-        return self.kernels.allocate(c.num_layers, pages, c.num_kv_heads, c.head_dim)
+        dtype = self.kernels.draft_kv_dtype
+        return self.kernels.allocate(c.num_layers, pages, c.num_kv_heads, c.head_dim, dtype)
 
     def _run(self, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         return self.kernels.run_block(self.stack, x, rows, store)

@@ -125,7 +125,8 @@ class MtpDrafter(ContextDrafter):
     ) -> None:
         """Prepare every weight and allocate ``draft_pages`` pages."""
         c, kernels = config, target.kernels
-        store = kernels.allocate(1, draft_pages, c.num_kv_heads, c.head_dim)
+        dtype = kernels.draft_kv_dtype
+        store = kernels.allocate(1, draft_pages, c.num_kv_heads, c.head_dim, dtype)
         super().__init__("mtp", target, store, c.max_position, c.window)
         self.config = config
         self.head = head

@@ -16,6 +16,7 @@ from outrider.build.target import Target
 from outrider.caches.paged import PagedCache, pages_for
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
+from outrider.config.kv import KvDtype
 from outrider.drafters.base import Drafter, DraftSampling
 from outrider.engine.family import Family
 from outrider.engine.request import Request, seed_of
@@ -52,7 +53,8 @@ class Engine:
         self._drafter = drafter
         self._config = config
         self._max_len = min(config.max_model_len or target.max_model_len, target.max_model_len)
-        self._pool = PagePool(target.model.allocate(page_budget(target, config)))
+        pages = target.model.allocate(page_budget(target, config), config.kv_cache_dtype)
+        self._pool = PagePool(pages)
         draft_length = 0 if drafter is None else _draft_length(drafter, config)
         limits = Limits(config.max_num_seqs, config.max_num_batched_tokens, draft_length)
         pool = self._pool
@@ -76,6 +78,11 @@ class Engine:
     def drafter_name(self) -> str:
         """The drafter's name, "none" without one."""
         return "none" if self._drafter is None else self._drafter.name
+
+    @property
+    def kv_cache_dtype(self) -> KvDtype:
+        """How the target's keys and values are kept."""
+        return self._pool.store.dtype
 
     @property
     def max_draft(self) -> int:
@@ -374,7 +381,7 @@ def page_budget(target: Target, config: EngineConfig) -> int:
         RequestError: the budget cannot hold one session of full length.
     """
     length = min(config.max_model_len or target.max_model_len, target.max_model_len)
-    page = target.model.allocate(1).page_nbytes
+    page = target.model.allocate(1, config.kv_cache_dtype).page_nbytes
     least = pages_for(length) + 1
     pages = min(config.max_num_seqs * least, config.kv_bytes // page)
     if pages < least:

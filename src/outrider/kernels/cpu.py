@@ -3,7 +3,8 @@
 Formats. Quantised weights keep their 4, 5 or 8 bits (five-bit integers take a byte); Q4_K and Q5_K
 round their block scales to half precision, Q6_K is requantised to 8 bits per 32 weights. bfloat16
 and float32 stay, float16 becomes float32. Under quantised weights activations are int8 per block of
-32. Cached keys and values are int8 with a scale per token and head.
+32. Cached keys and values are int8 with a scale per token and head, bfloat16 or float32, as their
+pages were allocated.
 
 Why rows are invariant here. Integer block dots are exact, so instructions and tile sizes may differ
 between row counts; every float accumulation runs block by block, span by span or lane by lane in an
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from outrider.config.kv import KvDtype
 from outrider.kernels import _native
 from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
 from outrider.kernels.packed import (
@@ -51,6 +53,7 @@ class CpuKernels(Kernels):
         path = path or _native.paths()[0]
         self.name = f"cpu-{path}"
         self.device = torch.device("cpu")
+        self.draft_kv_dtype: KvDtype = "int8"  # the fastest to read
         self._engine = _native.Engine(path, threads or len(os.sched_getaffinity(0)))
         self.threads = self._engine.threads
         self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
@@ -67,9 +70,11 @@ class CpuKernels(Kernels):
         offset = None if bias is None else floats(bias)
         return CpuLinear(self._engine.pack(raw, 0 if offset is None else offset.data_ptr()))
 
-    def allocate(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> PageStore:
-        """Allocate int8 pages."""
-        return CpuStore(layers, pages, kv_heads, head_dim)
+    def allocate(
+        self, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: KvDtype
+    ) -> PageStore:
+        """Allocate pages."""
+        return CpuStore(layers, pages, kv_heads, head_dim, dtype)
 
     def embed(self, table: Linear, ids: Tensor) -> Tensor:
         """Dequantise rows."""
@@ -122,7 +127,7 @@ class CpuKernels(Kernels):
         return out
 
     def write(self, store: PageStore, layer: int, k: Tensor, v: Tensor, rows: Rows) -> None:
-        """Quantise rows into their slots."""
+        """Round rows into their slots."""
         check(rows, store)
         k, v = floats(k), floats(v)
         self._engine.write(pages_of(store), layer, k.data_ptr(), v.data_ptr(), rows)
@@ -130,7 +135,7 @@ class CpuKernels(Kernels):
     def attend(
         self, q: Tensor, store: PageStore, layer: int, rows: Rows, window: int | None
     ) -> Tensor:
-        """Attend span by span; queries are 16-bit integers, keys 8-bit, weights float."""
+        """Attend span by span; over int8 keys, queries and weights are 16-bit integers."""
         check(rows, store)
         q = floats(q)
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
@@ -150,7 +155,7 @@ class CpuKernels(Kernels):
         window: int | None,
         causal: bool,
     ) -> Tensor:
-        """Attend to cached spans, then to spans of the block, quantised alike."""
+        """Attend to cached spans, then to spans of the block, rounded alike."""
         check_block(rows, store)
         q, k, v = floats(q), floats(k), floats(v)
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])

@@ -1,4 +1,4 @@
-"""What the native kernels keep: packed matrices and int8 pages, and checks that C++ leaves out."""
+"""What the native kernels keep: packed matrices and pages, and checks that C++ leaves out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from outrider.config.kv import KvDtype
 from outrider.kernels import _native
 from outrider.kernels.blockwise import Block
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
@@ -27,12 +28,14 @@ class CpuLinear(Linear):
 
 
 class CpuStore(PageStore):
-    """Int8 keys and values with float32 scales; a page of all layers is one run of bytes."""
+    """Keys and values of any precision; a page of all layers is one run of bytes."""
 
-    def __init__(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> None:
+    def __init__(
+        self, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: KvDtype
+    ) -> None:
         self.layers, self.pages = layers, pages
-        self.kv_heads, self.head_dim = kv_heads, head_dim
-        self.native = _native.Pages(layers, pages, kv_heads, head_dim)
+        self.kv_heads, self.head_dim, self.dtype = kv_heads, head_dim, dtype
+        self.native = _native.Pages(layers, pages, kv_heads, head_dim, dtype)
 
     @property
     def page_nbytes(self) -> int:

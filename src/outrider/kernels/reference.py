@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from outrider.config.kv import KvDtype
 from outrider.kernels.philox import gumbel_noise
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows, page_slots
 from outrider.kernels.table import Kernels, Linear, PageStore, RotaryTable
@@ -28,6 +29,10 @@ TILE_ROWS: Final = 8
 ATTEND_ROWS: Final = 16
 #: Keys of one span of the online softmax, counted from absolute position 0.
 SPAN: Final = 4 * PAGE_TOKENS
+
+
+#: int8 rows whose largest value is not above this are zero: its inverse would overflow.
+SMALLEST_PEAK: Final = 1e-30
 
 
 class ReferenceLinear(Linear):
@@ -45,11 +50,16 @@ class ReferenceLinear(Linear):
 
 
 class ReferenceStore(PageStore):
-    """Float32 keys and values, each [layers, pages * PAGE_TOKENS, g, d]."""
+    """Keys and values, each float32 [layers, pages * PAGE_TOKENS, g, d].
 
-    def __init__(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> None:
+    A store of lower precision holds its rounded rows in float32 all the same.
+    """
+
+    def __init__(
+        self, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: KvDtype
+    ) -> None:
         self.layers, self.pages = layers, pages
-        self.kv_heads, self.head_dim = kv_heads, head_dim
+        self.kv_heads, self.head_dim, self.dtype = kv_heads, head_dim, dtype
         # numpy's zeros are untouched pages of the operating system: no memory until written.
         shape = (layers, pages * PAGE_TOKENS, kv_heads, head_dim)
         self.k = torch.from_numpy(np.zeros(shape, dtype=np.float32))
@@ -83,6 +93,18 @@ class ReferenceStore(PageStore):
             self._page(tensor, page)[:, :upto].zero_()
 
 
+def _rounded(x: Tensor, dtype: KvDtype) -> Tensor:
+    """Keys or values, float32 [n, g, d], as pages of that precision keep them."""
+    if dtype == "bfloat16":
+        return x.to(torch.bfloat16).to(torch.float32)
+    if dtype == "float32":
+        return x
+    peak = x.abs().amax(-1, keepdim=True)  # NaN if one is
+    small = peak <= SMALLEST_PEAK
+    steps = torch.where(small, 0.0, torch.round(x * (127.0 / peak)))
+    return torch.where(peak.isfinite(), steps * (peak / 127.0), torch.nan)
+
+
 def _exp(x: Tensor) -> Tensor:
     """Exponential whose bits do not depend on an element's place in the tensor."""
     with np.errstate(over="ignore"):
@@ -105,6 +127,7 @@ class ReferenceKernels(Kernels):
     def __init__(self) -> None:
         self.name = "reference"
         self.device = torch.device("cpu")
+        self.draft_kv_dtype: KvDtype = "float32"  # no other is faster here
 
     def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
         """Dequantise to float32 and stack."""
@@ -112,9 +135,11 @@ class ReferenceKernels(Kernels):
         weight = dense[0].contiguous() if len(dense) == 1 else torch.cat(dense)
         return ReferenceLinear(weight, None if bias is None else bias.float())
 
-    def allocate(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> PageStore:
-        """Allocate float32 pages."""
-        return ReferenceStore(layers, pages, kv_heads, head_dim)
+    def allocate(
+        self, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: KvDtype
+    ) -> PageStore:
+        """Allocate pages of float32 that holds ``dtype`` exactly."""
+        return ReferenceStore(layers, pages, kv_heads, head_dim, dtype)
 
     def embed(self, table: Linear, ids: Tensor) -> Tensor:
         """Gather rows."""
@@ -153,10 +178,10 @@ class ReferenceKernels(Kernels):
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
     def write(self, store: PageStore, layer: int, k: Tensor, v: Tensor, rows: Rows) -> None:
-        """Scatter rows to their slots."""
+        """Scatter rounded rows to their slots."""
         plain = _plain(store)
-        plain.k[layer, rows.slots] = k
-        plain.v[layer, rows.slots] = v
+        plain.k[layer, rows.slots] = _rounded(k, store.dtype)
+        plain.v[layer, rows.slots] = _rounded(v, store.dtype)
 
     def attend(
         self, q: Tensor, store: PageStore, layer: int, rows: Rows, window: int | None
@@ -190,6 +215,7 @@ class ReferenceKernels(Kernels):
     ) -> Tensor:
         """Attend to cached context, then to the block itself as one more span."""
         plain = _plain(store)
+        k, v = _rounded(k, store.dtype), _rounded(v, store.dtype)
         out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
         first = 0
         for group in rows.groups:
@@ -234,19 +260,6 @@ def _low(positions: Tensor, window: int | None, floor: int) -> Tensor:
     if window is None:
         return torch.full_like(positions, floor)
     return (positions - window + 1).clamp(min=floor)
-
-
-def _weighted(weights: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-    """``weights @ values``, in which a value that a row does not see is nothing.
-
-    Its weight is 0, but 0 times NaN is NaN: values that are not finite are left out, and make NaN
-    of the rows that see one.
-    """
-    mixed = torch.bmm(weights, values.nan_to_num(0.0, 0.0, 0.0))
-    bad = ~values.isfinite().all(-1)
-    if bool(bad.any()):
-        mixed[(seen & bad[:, None]).any(-1)] = torch.nan
-    return mixed
 
 
 class _SpanSoftmax:
@@ -302,7 +315,7 @@ class _SpanSoftmax:
         keep = _exp(self.peak - finite)
         self.total = self.total * keep + weights.sum(-1, keepdim=True)
         values = _padded(v, SPAN).permute(1, 0, 2).contiguous()
-        self.mixed = self.mixed * keep + _weighted(weights, values, seen)
+        self.mixed = self.mixed * keep + _mix(weights, values, seen)
         self.peak = peak
 
     def result(self) -> Tensor:
@@ -310,3 +323,16 @@ class _SpanSoftmax:
         width = self.q.shape[-1]
         out = (self.mixed / self.total).reshape(self.kv_heads, self.share, ATTEND_ROWS, width)
         return out.permute(2, 0, 1, 3)[: self.count].reshape(self.count, -1)
+
+
+def _mix(weights: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """Weighted values [g, rows, d]. A value that is not finite reaches the rows that see it alone.
+
+    A product alone would not do: 0 times NaN is NaN.
+    """
+    finite = values.isfinite()
+    mixed = torch.bmm(weights, torch.where(finite, values, 0.0))
+    if bool(finite.all()):
+        return mixed
+    spoilt = seen.to(torch.float32).expand(len(values), -1, -1) @ (~finite).to(torch.float32)
+    return torch.where(spoilt > 0, torch.nan, mixed)

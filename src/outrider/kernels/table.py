@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.config.kv import KvDtype
 from outrider.kernels import blockwise
 from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
@@ -42,12 +43,14 @@ class PageStore(ABC):
 
     Attributes:
         layers, pages, kv_heads, head_dim: the shape it was allocated for.
+        dtype: the precision of its rows.
     """
 
     layers: int
     pages: int
     kv_heads: int
     head_dim: int
+    dtype: KvDtype
 
     @property
     @abstractmethod
@@ -125,6 +128,8 @@ class Kernels(ABC):
     #: Short name of the implementation and of the code path it chose, e.g. "cpu-avx512vnni".
     name: str
     device: torch.device
+    #: How drafters keep their own keys and values, whose bits never reach an output.
+    draft_kv_dtype: KvDtype
 
     # -- preparation ---------------------------------------------------------------------------
 
@@ -138,8 +143,16 @@ class Kernels(ABC):
         """
 
     @abstractmethod
-    def allocate(self, layers: int, pages: int, kv_heads: int, head_dim: int) -> PageStore:
-        """Allocate ``pages`` pages of PAGE_TOKENS rows; memory is touched only when written."""
+    def allocate(
+        self, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: KvDtype
+    ) -> PageStore:
+        """Allocate ``pages`` pages of PAGE_TOKENS rows; memory is touched only when written.
+
+        A row is rounded when it is written, and so are the block rows of ``attend_block``: float32
+        is kept as it is, bfloat16 rounds to nearest, int8 keeps ``round(x / s)`` with one float32
+        scale s = max |x| / 127 per token and head. A row that is not finite stays so: whoever sees
+        it gets a result that is not finite, and nobody else.
+        """
 
     # -- elementary operators ------------------------------------------------------------------
 

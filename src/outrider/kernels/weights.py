@@ -40,6 +40,11 @@ class RawWeight:
     data: torch.Tensor
 
     @property
+    def quantized(self) -> bool:
+        """Whether it is stored in blocks of integers."""
+        return self.format in BLOCK_FORMATS
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the stored data."""
         return self.data.numel() * self.data.element_size()

@@ -9,6 +9,7 @@ from typing import Self, TypeGuard, Unpack, cast
 from outrider.build.drafter import make_drafter
 from outrider.build.target import Target, load_target
 from outrider.config.engine import EngineConfig, EngineOptions
+from outrider.config.kv import KvDtype
 from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine, page_budget
 from outrider.engine.request import Request
@@ -59,7 +60,7 @@ class LLM:
             kernels: pins an implementation of the operators, "reference" among them.
             progress: told about loading.
             options: limits and choices of the engine: the fields of ``EngineConfig``, such as
-                draft_length, max_model_len, max_num_seqs or verification.
+                draft_length, kv_cache_dtype, max_model_len, max_num_seqs or verification.
 
         Raises:
             OutriderError: something cannot be loaded, does not fit, or is out of range.
@@ -138,6 +139,11 @@ class LLM:
     def kernels_name(self) -> str:
         """The operators' implementation and code path."""
         return self._target.model.kernels.name
+
+    @property
+    def kv_cache_dtype(self) -> KvDtype:
+        """How keys and values are kept; with ``kernels_name`` it is the numerics profile."""
+        return self.engine.kv_cache_dtype
 
     @property
     def drafter_name(self) -> str:

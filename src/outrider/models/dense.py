@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from outrider.config.kv import KvCacheDtype, kv_dtype
 from outrider.config.model import ModelConfig
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
@@ -64,6 +65,8 @@ class DenseModel:
         self.config = config
         self.kernels = kernels
         self._tensors = tensors
+        #: Whether any matrix is stored in blocks of integers.
+        self.quantized = False
         layers = []
         for index in range(config.num_layers):
             layers.append(self._layer(f"model.layers.{index}.", config.windows[index]))
@@ -78,14 +81,19 @@ class DenseModel:
         )
         table_shape = (config.vocab_size, config.hidden_size)
         self.norm = self._vector("model.norm.weight", config.hidden_size)
-        embedding = tensors("model.embed_tokens.weight", table_shape)
-        self._raw_head = embedding if config.tied else tensors("lm_head.weight", table_shape)
+        embedding = self._matrix("model.embed_tokens.weight", table_shape)
+        self._raw_head = embedding if config.tied else self._matrix("lm_head.weight", table_shape)
         self.embedding = kernels.prepare([embedding])
         self.head = self.embedding if config.tied else kernels.prepare([self._raw_head])
         progress("Preparing weights", config.num_layers + 1, config.num_layers + 1)
 
     def _vector(self, name: str, size: int) -> Tensor:
         return self._tensors(name, (size,)).float().contiguous()
+
+    def _matrix(self, name: str, shape: tuple[int, ...]) -> RawWeight:
+        weight = self._tensors(name, shape)
+        self.quantized |= weight.quantized
+        return weight
 
     def _layer(self, prefix: str, window: int | None) -> LayerWeights:
         c = self.config
@@ -98,15 +106,14 @@ class DenseModel:
             else None
         )
         qkv = [
-            self._tensors(f"{attention}{name}.weight", (size, c.hidden_size))
-            for name, size in parts
+            self._matrix(f"{attention}{name}.weight", (size, c.hidden_size)) for name, size in parts
         ]
         mlp_shape = (c.intermediate_size, c.hidden_size)
         gate_up = [
-            self._tensors(f"{prefix}mlp.{name}_proj.weight", mlp_shape) for name in ("gate", "up")
+            self._matrix(f"{prefix}mlp.{name}_proj.weight", mlp_shape) for name in ("gate", "up")
         ]
-        down = self._tensors(f"{prefix}mlp.down_proj.weight", mlp_shape[::-1])
-        out = self._tensors(f"{attention}o_proj.weight", (c.hidden_size, q))
+        down = self._matrix(f"{prefix}mlp.down_proj.weight", mlp_shape[::-1])
+        out = self._matrix(f"{attention}o_proj.weight", (c.hidden_size, q))
         out_bias = self._vector(f"{attention}o_proj.bias", c.hidden_size) if c.o_bias else None
         return LayerWeights(
             attn_norm=self._vector(prefix + "input_layernorm.weight", c.hidden_size),
@@ -190,10 +197,10 @@ class DenseModel:
         """Unfiltered Gumbel-max draws from final-norm states [m, H], int64 [m]."""
         return self.kernels.draw(hidden, self.head, temperatures, seeds, positions)
 
-    def allocate(self, pages: int) -> PageStore:
+    def allocate(self, pages: int, dtype: KvCacheDtype = "auto") -> PageStore:
         """Allocate pages for this model's keys and values."""
-        c = self.config
-        return self.kernels.allocate(c.num_layers, pages, c.num_kv_heads, c.head_dim)
+        c, kept = self.config, kv_dtype(dtype, self.quantized)
+        return self.kernels.allocate(c.num_layers, pages, c.num_kv_heads, c.head_dim, kept)
 
     @property
     def weight_nbytes(self) -> int:
