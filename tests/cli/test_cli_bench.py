@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from outrider.cli.measure import BenchRow, BenchTotal
-from outrider.cli.prompts import CATEGORIES, builtin_prompts, limit_prompts
+from outrider.cli.prompts import CATEGORIES, builtin_prompts, limit_prompts, read_prompts
 
 ROW = {field.name for field in fields(BenchRow)}
 TOTAL = {field.name for field in fields(BenchTotal)}
@@ -180,3 +180,21 @@ def test_a_plot_that_cannot_be_drawn_is_refused_at_once(
     assert ended.status == 2
     assert ended.err.startswith("outrider: --plot: ")
     assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_only_line_feeds_divide_a_prompt_file(tmp_path: Path, ends: str) -> None:
+    """JSON strings may hold every other separator as it is."""
+    texts = [f"one{mark}two" for mark in "\u2028\u2029\x85\u00a0"]
+    lines = [json.dumps({"prompt": text}, ensure_ascii=False) for text in texts]
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes(("\ufeff" + ends.join(lines) + ends).encode())
+    assert [prompt.messages[0]["content"] for prompt in read_prompts(path)] == texts
+
+
+def test_a_prompt_file_that_is_not_utf8_is_refused(outrider: Any, tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes(b'{"prompt": "caf\xe9"}\n')
+    ended = outrider("bench", "--prompts", path)
+    assert ended.status == 2
+    assert ended.err == f"outrider: --prompts: {path}: is not UTF-8 (byte 0xe9)\n"

@@ -148,6 +148,15 @@ def test_select_refuses_unknown_names(device, path, what):
         selection.select(device, path=path)
 
 
+def test_every_device_that_is_offered_is_served():
+    """The command line offers these and no other."""
+    assert selection.DEVICES == ("auto", "cpu")
+    for device in selection.DEVICES:
+        assert selection.select(device, path="reference").name == "reference"
+    with pytest.raises(ModelError, match="device must be auto or cpu, not cuda"):
+        selection.select("cuda", path="reference")
+
+
 def test_select_without_the_extension(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "outrider.kernels.cpu", None)
     with caplog.at_level(logging.WARNING, "outrider"):

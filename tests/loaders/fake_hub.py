@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 COMMIT = "a" * 40
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Serves ``repositories``: name to file name to content; other names are unknown or gated."""
+    """Serves ``repositories``: name to file name to content; other names are unknown, gated,
+    broken, or dropped without an answer."""
 
     repositories: ClassVar[Mapping[str, Mapping[str, bytes]]] = {}
     requested: ClassVar[list[str]] = []
@@ -41,11 +42,13 @@ class Hub(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        path = urlparse(self.path).path
+        path = unquote(urlparse(self.path).path)
         self.requested.append(path)
         parts = path.strip("/").split("/")
         name = "/".join(parts[2:4] if parts[0] == "api" else parts[:2])
-        if name.startswith("gated/"):
+        if name.startswith("dropped/"):
+            self.close_connection = True
+        elif name.startswith("gated/"):
             self.refuse("GatedRepo")
         elif name.startswith("broken/"):
             self.refuse("Broken")

@@ -173,3 +173,45 @@ def test_what_can_be_a_hub_id() -> None:
     assert not any(is_hub_id(spec) for spec in paths)
     assert split_hub_id("a/b") == ("a/b", None)
     assert split_hub_id("a/b:c.gguf") == ("a/b", "c.gguf")
+
+
+@pytest.mark.parametrize("repository", ["broken/model", "dropped/model"])
+def test_one_file_is_given_up_as_soon_as_a_folder(tmp_path: Path, repository: str) -> None:
+    """The hub library would ask again for half a minute; requests are counted, not seconds."""
+    asked = {}
+    for spec in (repository, f"{repository}:tiny.gguf"):
+        with serving({}) as (address, requested):
+            (text,) = probe(tmp_path, address, spec)
+        assert isinstance(text, str)
+        assert text.startswith(f"{spec}: ")
+        assert "\n" not in text
+        asked[spec] = len(requested)
+    assert 1 <= asked[f"{repository}:tiny.gguf"] <= asked[repository] + 1
+
+
+def test_one_file_of_the_cache_opens_offline(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    write_gguf(made / "tiny[1].gguf", llama_tensors())
+    data = (made / "tiny[1].gguf").read_bytes()
+    files = {"sub/tiny[1].gguf": data, "tiny1.gguf": b"GGUF"}
+    spec = "org/parts:sub/tiny[1].gguf"
+    with serving({"org/parts": files}) as (address, requested):
+        (first,) = probe(tmp_path / "home", address, spec)
+        assert not any("tiny1.gguf" in path for path in requested)
+    assert isinstance(first, list)
+    for offline in (True, False):
+        cached, missing, outside = probe(
+            tmp_path / "home",
+            NOWHERE,
+            spec,
+            "org/parts:b.gguf",
+            "org/parts:../x.gguf",
+            offline=offline,
+        )
+        assert isinstance(cached, list)
+        assert cached[:2] == first[:2]
+        assert missing == (
+            "org/parts:b.gguf: is not in the local cache and the Hugging Face hub cannot be reached"
+        )
+        assert isinstance(outside, str)

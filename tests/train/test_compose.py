@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from outrider.cli.prompts import builtin_prompts
 from outrider.train.compose import Composer, Turn, plain_words
 from outrider.train.follow_ups import FOLLOW_UPS
+from outrider.train.frame import read_prompts
 from outrider.train.openers import OPENERS
 from outrider.train.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
 from outrider.train.words import WORDS
@@ -94,3 +96,10 @@ def test_no_turn_repeats_a_prompt(turns, composer):
         assert not runs(text, SHARED + 1) & known, text
     whole = {" ".join(words_of(text)) for text in asked}
     assert not whole & {" ".join(words_of(text)) for text in texts}
+
+
+def test_only_line_feeds_divide_a_file_of_prompts(tmp_path: Path) -> None:
+    texts = [f"one{mark}two" for mark in "\u2028\u2029\x85\x0b\x0c\x1c\x1e"]
+    path = tmp_path / "prompts.txt"
+    path.write_bytes(("\ufeff" + "\r\n\n".join(texts)).encode())
+    assert read_prompts(path) == texts

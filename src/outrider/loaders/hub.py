@@ -123,6 +123,8 @@ def _explained(spec: str, download: Callable[[], Any]) -> str:
         fault = "no such model on the Hugging Face hub; for a private one: hf auth login"
     except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, ConnectionError):
         fault = UNREACHABLE
+    except errors.EntryNotFoundError:
+        fault = ABSENT
     except errors.HFValidationError as error:
         fault = f"not a hub id: {_one_line(error)}"
     except errors.HfHubHTTPError as error:
