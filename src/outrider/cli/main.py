@@ -20,7 +20,7 @@ import typer
 
 from outrider import __version__
 from outrider.cli.bench import bench
-from outrider.cli.chat import chat
+from outrider.cli.chat.command import chat
 from outrider.cli.check import check
 from outrider.cli.demo import demo
 from outrider.cli.generate import generate
