@@ -10,6 +10,7 @@ import typer
 
 from outrider.cli.chat.commands import take
 from outrider.cli.chat.conversation import Conversation
+from outrider.cli.chat.keys import keys_wait
 from outrider.cli.console import note
 from outrider.cli.options import DraftOptions, SamplingOptions, TargetOptions, spread
 from outrider.types.errors import OutriderError
@@ -31,7 +32,8 @@ def chat(
     besides messages. Piped input is one message a line.
     """
     params = sampling.params()
-    conversation = Conversation(draft.load(target), params, system)
+    with keys_wait():
+        conversation = Conversation(draft.load(target), params, system)
     if not sys.stdin.isatty():
         for line in read_lines():
             if not take(conversation, line):
@@ -52,8 +54,6 @@ def read_lines() -> Iterator[str]:
 
 def talk(conversation: Conversation, terminal: Terminal) -> None:
     """Serve a terminal: an error or Ctrl-C ends the turn, and not the conversation."""
-    from outrider.cli.chat.terminal import keys_wait
-
     while (text := terminal.read()) is not None:
         try:
             with keys_wait():

@@ -21,7 +21,7 @@ _ESCAPED: Final = re.compile(r"(\s*)/(/+[A-Za-z])")
 
 AFTERWORD: Final = """
 //word        send a message that begins with /word
-Alt-Enter     a new line, as does \\ at the end of one; pasted lines are one message
+Alt-Enter     a new line, as does \\ at the end of one; a paste is one message
 Ctrl-C        clear what is typed, or cancel the answer"""
 
 
@@ -107,9 +107,9 @@ def _save_over(conversation: Conversation, name: str) -> None:
 
 
 def _write(conversation: Conversation, name: str, *, replace: bool) -> None:
+    path = _path("/save", name)
     if not conversation.messages:
         raise RequestError("/save", "there is nothing to save yet")
-    path = _path("/save", name)
     files.save(conversation.messages, path, replace=replace)
     note(f"Saved {counted(len(conversation.messages), 'message')} to {path}.")
 

@@ -239,10 +239,9 @@ class Conversation:
                 f"holds {limit}",
             )
         if hidden > self._state.hidden:
-            rest = turns - hidden
             note(
-                f"The context of {limit} tokens is full: the model no longer sees the oldest "
-                f"{counted(hidden, 'turn')}, only the last {counted(rest, 'turn')}."
+                f"The context of {limit} tokens is full; the model no longer sees the oldest "
+                f"{counted(hidden, 'turn')}."
             )
         return hidden
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +22,6 @@ from outrider.cli.console import note
 PROMPT: Final = "> "
 CONTINUED: Final = "  "
 QUESTION: Final = "End this conversation? [y/N] "
-#: Tells a terminal to mark what is pasted, and to stop that.
-MARK_PASTES: Final = "\x1b[?2004h"
-MARK_NO_PASTES: Final = "\x1b[?2004l"
 
 
 class Terminal:
@@ -179,37 +174,3 @@ def history_path() -> Path:
     if not folder.is_absolute():
         folder = Path.home() / ".local" / "state"
     return folder / "outrider" / "history"
-
-
-# -- while an answer is written ------------------------------------------------------------------
-
-
-@contextmanager
-def keys_wait() -> Iterator[None]:
-    """Keys are not shown and not cut into lines: they wait for the next prompt, pastes as one.
-
-    Ctrl-C interrupts as ever.
-    """
-    if sys.platform == "win32" or not sys.stdin.isatty():
-        yield
-        return
-    import termios
-
-    before = termios.tcgetattr(sys.stdin.fileno())
-    waiting = list(before)
-    waiting[0] &= ~termios.ICRNL
-    waiting[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, waiting)
-    try:
-        _tell(MARK_PASTES)
-        yield
-    finally:
-        _tell(MARK_NO_PASTES)
-        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, before)
-
-
-def _tell(sequence: str) -> None:
-    stream = sys.stdout if sys.stdout.isatty() else sys.stderr
-    if stream.isatty():
-        stream.write(sequence)
-        stream.flush()
