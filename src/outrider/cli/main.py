@@ -62,6 +62,7 @@ outrider inspect path/to/drafter --json""",
     train: """
 outrider train --out drafter                       on one GPU, half an hour
 outrider train --kind mtp --model path/to/model --out head --seconds 900
+outrider train --show-config > mine.json            every setting, to be edited
 outrider train --out drafter --prompts questions.txt --config mine.json""",
 }
 
