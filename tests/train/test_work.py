@@ -231,7 +231,7 @@ def test_a_state_without_its_configuration(train, tmp_path):
 @pytest.mark.parametrize("option", ["--work", "--out"])
 @pytest.mark.parametrize("place", ["/proc/x", "file", "file/below"])
 def test_folders_that_cannot_be_written(option, place, train, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "open_target", None)
+    monkeypatch.setattr(run, "load_target", None)
     (tmp_path / "file").touch()
     folder = tmp_path / place
     said = refused(train(option, folder))
@@ -247,7 +247,7 @@ def test_no_gpu(train, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("text", [b"caf\xe9\n", b"\xff\xfeH\0", b"\n", None])
 def test_prompts_that_cannot_be_read(text, train, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "open_target", None)
+    monkeypatch.setattr(run, "load_target", None)
     path = tmp_path / "prompts.txt"
     if text is not None:
         path.write_bytes(text)

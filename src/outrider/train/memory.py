@@ -190,10 +190,11 @@ def _gib(count: int) -> str:
 
 
 def _free_disk(folder: Path) -> int:
-    """Bytes free where a folder is or would be made."""
+    """Bytes free where a folder is or would be made; no bound where nothing can be stored."""
     for place in (folder, *folder.absolute().parents):
         if place.exists():
-            return shutil.disk_usage(place).free
+            usage = shutil.disk_usage(place)
+            return usage.free if usage.total else sys.maxsize
     return sys.maxsize
 
 
