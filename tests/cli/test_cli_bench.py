@@ -150,7 +150,9 @@ def test_plain_decoding_alone_has_no_drafting_table(outrider: Any, tiny: str) ->
         ('{"category": "a"}', "prompt"),
         ('{"category": 3, "prompt": "x"}', "category"),
         ('{"prompt": "x", "messages": []}', "either"),
-        ('{"messages": [{"role": "user"}]}', "content"),
+        ('{"messages": [{"role": "user"}]}', "line 1: messages[0].content: is missing"),
+        ('{"messages": [{"role": "user", "content": [{"type": "file"}]}]}', "'file'"),
+        ('{"messages": "x"}', "must be a list"),
         ("", "no prompt"),
     ],
 )

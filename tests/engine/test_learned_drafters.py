@@ -20,7 +20,7 @@ from outrider.drafters.ngram import NgramDrafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, oracle
-from support.run import alone, serve, views
+from support.run import ListPrices, alone, serve, views
 from support.tiny import tiny_tokenizer
 
 PROMPTS = [[5, 9, 11, 5, 9, 11, 5, 9], [3, 4], list(range(1, 50)), [7, 7, 7]]
@@ -155,18 +155,36 @@ def test_rejection_has_plain_samplings_distribution(
         assert stats.chi2_contingency(table).pvalue > 1e-4
 
 
-def test_coupled_sampling_believes_an_oracle(target: Target, plain: Any) -> None:
-    lines = [[*o.prompt_token_ids, *o.outputs[0].token_ids] for o in plain]
+def sure(lines: list[list[int]]) -> Scripted:
+    """An oracle that knows that it is one."""
     right = oracle(lines)
 
-    def sure(known: list[int], length: int) -> Proposal:
+    def guess(known: list[int], length: int) -> Proposal:
         tokens = right(known, length)
         return Proposal(tokens, None, [0.99] * len(tokens))
 
-    outputs = serve(target, Scripted("sure", sure), REQUESTS)
+    return Scripted("sure", guess)
+
+
+def test_coupled_sampling_believes_an_oracle(target: Target, plain: Any) -> None:
+    """Where rows cost nothing: every answer is then a few whole drafts."""
+    lines = [[*o.prompt_token_ids, *o.outputs[0].token_ids] for o in plain]
+    outputs = serve(target, sure(lines), REQUESTS, worth=ListPrices([(1, 1.0)], 0.01))
     assert views(outputs) == views(plain)
-    speculation = [o.metrics.speculation for o in outputs]
-    assert sum(s.accepted for s in speculation) > sum(s.rounds for s in speculation)
+    for output in outputs:
+        speculation, tokens = output.metrics.speculation, len(output.outputs[0].token_ids)
+        assert speculation.accepted + speculation.rounds == tokens
+        assert speculation.rounds <= 2 + -(-tokens // 8), "the first draft is of 8 tokens"
+
+
+def test_an_oracle_is_not_asked_where_drafts_cost_more_than_passes(
+    target: Target, plain: Any
+) -> None:
+    lines = [[*o.prompt_token_ids, *o.outputs[0].token_ids] for o in plain]
+    dear = ListPrices([(1, 1.0), (2, 2.0)], 5.0)
+    outputs = serve(target, sure(lines), REQUESTS, worth=dear)
+    assert views(outputs) == views(plain)
+    assert max(o.metrics.speculation.drafted for o in outputs) <= 4, "a probe or two, of 2 tokens"
 
 
 def test_siblings_draw_with_their_own_noise(target: Target, tmp_path: Path) -> None:

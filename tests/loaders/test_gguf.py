@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,12 +135,9 @@ def test_smollm2_equals_transformers_own_load() -> None:
         assert torch.equal(checkpoint.tensor(name, shapes[name]).float(), theirs[name]), name
 
 
-def test_smollm2_opens_fast_and_says_what_it_is() -> None:
-    start = time.process_time()
+def test_smollm2_says_what_it_is() -> None:
     checkpoint = GgufCheckpoint(smollm2_path())
     tokenizer = checkpoint.tokenizer()
-    seconds = time.process_time() - start
-    assert seconds < 1.0
     assert checkpoint.quantization == "Q4_1 (210), F32 (61), Q8_0 (1)"
     assert checkpoint.nbytes == 96_576_768
     config = checkpoint.config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +21,7 @@ from outrider.types.errors import ModelError
 
 
 def test_smollm2_equals_the_gguf_library() -> None:
-    start = time.process_time()
     file = GgufFile(smollm2_path())
-    seconds = time.process_time() - start
     reader = GGUFReader(smollm2_path())
     assert len(reader.tensors) == len(file.tensors)
     for tensor in reader.tensors:
@@ -36,8 +33,6 @@ def test_smollm2_equals_the_gguf_library() -> None:
     for key, field in reader.fields.items():
         if not key.startswith("GGUF."):
             assert file.metadata[key] == field.contents()
-    # The library needs ten times this; half a second leaves room for a busy machine.
-    assert seconds < 0.5
 
 
 def write_values(path: Path, version: int = 3) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 
 from outrider.text.detokenizer import Detokenizer
 from outrider.text.tokenizer import SpecialTokens, Tokenizer
+from support.work import lines_run
 
 KINDS = {
     "byte-level": byte_level,
@@ -107,14 +106,33 @@ def test_cost_per_token_does_not_grow(kind: str) -> None:
     # Bytes that never complete a character are the worst case for a decoder that looks back.
     worst = {"byte-level": tokenizer.encode("🤗", add_special=False)[0], "byte-fallback": 0xF0 + 3}
 
-    def seconds(count: int) -> float:
+    def work(count: int) -> int:
         detokenizer = Detokenizer(tokenizer, False)
-        start = time.process_time()
-        for _ in range(count):
-            detokenizer.push(worst[kind])
-        detokenizer.finish()
-        return time.process_time() - start
 
-    seconds(1000)
-    small = min(seconds(4000) for _ in range(3))
-    assert seconds(64000) < 100 * small
+        def push() -> None:
+            for _ in range(count):
+                detokenizer.push(worst[kind])
+            detokenizer.finish()
+
+        return lines_run(push)
+
+    assert work(6400) < 17 * work(400)
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "byte-fallback"])
+def test_each_token_is_looked_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = wrap(KINDS[kind]())
+    ids = tokenizer.encode(TEXTS[3], add_special=False)
+    asked: list[int] = []
+    honest = Tokenizer.token
+
+    def token(self: Tokenizer, token_id: int) -> str | None:
+        asked.append(token_id)
+        return honest(self, token_id)
+
+    monkeypatch.setattr(Tokenizer, "token", token)
+    monkeypatch.setattr(Tokenizer, "decode", lambda *_, **__: pytest.fail("decoded a whole list"))
+    detokenizer = Detokenizer(tokenizer, False)
+    text = "".join(map(detokenizer.push, ids)) + detokenizer.finish()
+    assert text.strip() == TEXTS[3].strip()
+    assert asked == ids

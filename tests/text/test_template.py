@@ -65,3 +65,21 @@ def test_failures_are_one_line(text: str, part: str) -> None:
 def test_a_template_that_is_not_jinja_is_a_model_error() -> None:
     with pytest.raises(ModelError, match=r"^tiny: chat template: .*'endfor'"):
         ChatTemplate("{% for m in messages %}x", "tiny", {})
+
+
+PARTS = (
+    "{% for m in messages %}{{ m.role }}:"
+    "{% for part in m.content %}{{ part.text }}{% endfor %};{% endfor %}"
+)
+EITHER = "{% for m in messages %}{{ m.content if m.content is string else 'parts' }};{% endfor %}"
+
+
+def test_a_template_that_shows_parts_alone_is_told_parts() -> None:
+    """Over the characters of plain text it would find nothing, and the prompt would be empty."""
+    assert render(PARTS) == "user:hi;assistant:yo;"
+    assert render(EITHER) == "hi;yo;"
+
+
+def test_a_template_that_shows_nothing_is_told_text() -> None:
+    assert render("{{ messages[0].content is string }}") == "True"
+    assert render("{{ raise_exception('no') if messages | length < 2 }}{{ messages[1].content }}")

@@ -54,6 +54,16 @@ def test_chat_variables_reach_the_template() -> None:
     assert tokenizer.render_chat(MESSAGES, add_generation_prompt=False).endswith("<|im_end|>\n")
 
 
+def test_messages_are_checked_before_the_template_sees_them() -> None:
+    tokenizer = with_template(byte_level())
+    plain = tokenizer.render_chat([{"role": "user", "content": "a\nb"}])
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert tokenizer.render_chat([{"role": "user", "content": parts}]) == plain
+    for wrong in (None, 5, [{"type": "image_url"}]):
+        with pytest.raises(RequestError, match=r"^messages\[0\]\.content"):
+            tokenizer.encode_chat([{"role": "user", "content": wrong}])
+
+
 def test_missing_template_is_one_clear_line() -> None:
     tokenizer = Tokenizer(byte_level(), "some/file", SpecialTokens())
     assert not tokenizer.has_template

@@ -17,7 +17,7 @@ from outrider import __version__
 from outrider.cli.arguments import PromptCommand, UsageError, explain
 from outrider.cli.bench import bench
 from outrider.cli.catalog import drafters, models
-from outrider.cli.chat import chat
+from outrider.cli.chat.command import chat
 from outrider.cli.check import check
 from outrider.cli.completion import asks_for_completion, complete
 from outrider.cli.demo import demo
@@ -69,6 +69,7 @@ outrider drafters --json""",
     train: """
 outrider train --out drafter                       on one GPU, half an hour
 outrider train --kind mtp --model path/to/model --out head --seconds 900
+outrider train --show-config > mine.json            every setting, to be edited
 outrider train --out drafter --prompts questions.txt --config mine.json""",
 }
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from outrider.cli.message import read_text
+from outrider.text.messages import Message, checked_messages
 from outrider.types.errors import RequestError
 
 CATEGORIES = ("chat", "code", "math", "rewriting", "summarising", "extraction")
@@ -24,7 +25,7 @@ class BenchPrompt:
     """
 
     category: str
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[Message, ...]
 
 
 def _parse(entry: object, where: str) -> BenchPrompt:
@@ -37,17 +38,12 @@ def _parse(entry: object, where: str) -> BenchPrompt:
         raise RequestError("--prompts", f"{where}: category must be a string, not {category!r}")
     if isinstance(prompt, str) and messages is None:
         return BenchPrompt(category, ({"role": "user", "content": prompt},))
-    if prompt is None and isinstance(messages, list) and messages:
-        return BenchPrompt(category, tuple(_message(item, where) for item in messages))
+    if prompt is None and messages is not None:
+        try:
+            return BenchPrompt(category, tuple(checked_messages(messages)))
+        except RequestError as error:
+            raise RequestError("--prompts", f"{where}: {error}") from None
     raise RequestError("--prompts", f'{where}: needs either a "prompt" text or "messages"')
-
-
-def _message(item: object, where: str) -> dict[str, str]:
-    if isinstance(item, Mapping):
-        role, content = item.get("role"), item.get("content")
-        if isinstance(role, str) and isinstance(content, str):
-            return {"role": role, "content": content}
-    raise RequestError("--prompts", f'{where}: every message needs a "role" and a "content" text')
 
 
 def builtin_prompts() -> list[BenchPrompt]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from outrider.cli.console import note, progress_bars, write_json
+from outrider.cli.console import note, progress_bars, write, write_json
 from outrider.cli.options import AsJson
 from outrider.cli.prompts import builtin_prompts, limit_prompts
 from outrider.cli.table import write_table
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 ANSWER_TOKENS = 96
 
 
+def _show_config(wanted: bool) -> None:
+    if wanted:
+        from outrider.train.config import TrainConfig
+
+        write(TrainConfig().documented())
+        raise typer.Exit
+
+
 def train(
     out: Annotated[Path, typer.Option(help="Folder of the finished drafter.")],
     kind: Annotated[
@@ -36,7 +44,8 @@ def train(
         Path | None, typer.Option(help="Folder of data, state and logs; resumes if it exists.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="JSON file with every setting; the options above win.")
+        Path | None,
+        typer.Option(help="JSON file of settings, as --show-config prints; options win."),
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="User messages to answer, one a line; else invented ones.")
@@ -57,6 +66,15 @@ def train(
     device: Annotated[
         Literal["auto", "cuda", "cpu"], typer.Option(help="Where to train.")
     ] = "auto",
+    show_config: Annotated[
+        bool,
+        typer.Option(
+            "--show-config",
+            callback=_show_config,
+            is_eager=True,
+            help="Print every setting with what it means, as a file for --config.",
+        ),
+    ] = False,
     eval_prompts: Annotated[
         int, typer.Option(min=0, help="Built-in prompts per category for the final measurement.")
     ] = 4,
@@ -65,7 +83,8 @@ def train(
     """Train a drafter: the model writes its own data.
 
     The run can be stopped and started again; it goes on from its work folder. At the end the
-    drafter drafts for real on prompts it has not seen.
+    drafter drafts for real on prompts it has not seen. Without a GPU, batches are made to fit into
+    memory.
     """
     from outrider.train.config import TrainConfig, load_config
     from outrider.train.run import train as run
@@ -82,7 +101,7 @@ def train(
     )
     given = _limited(given, prompts, samples, seconds)
     with progress_bars() as progress:
-        report = run(given, progress)
+        report = run(given, progress, tell=note)
         rows = _measure(given.model, out, eval_prompts, progress) if eval_prompts else []
     note(f"log, plot and resumable state are in {given.work}")
     if json:

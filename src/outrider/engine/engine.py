@@ -43,8 +43,16 @@ class Engine:
     several threads wait for one another; ``cancel`` never waits.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        config: EngineConfig,
+        worth: Worth | None = None,
+    ) -> None:
         """Allocate pages and bind the parts of a round.
+
+        ``worth`` holds prices that are known beforehand; without it they are measured here.
 
         Raises:
             RequestError: the KV budget cannot hold one session of full length.
@@ -63,7 +71,7 @@ class Engine:
         self._runner = Runner(target.model, self._pool.store, taps)
         self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
         if drafter is not None and config.draft_length is None:
-            self._drafting.worth = self._prices()
+            self._drafting.worth = worth or self._prices()
         self._rounds = Rounds(self._drafting)
         self._gumbel = _gumbel_of(target)
         self._families: dict[str, Family] = {}

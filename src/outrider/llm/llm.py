@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Self, TypeGuard, Unpack, cast
+from typing import Self, Unpack
 
 from outrider.build.drafter import make_drafter
 from outrider.build.target import Target, load_target
@@ -14,17 +14,21 @@ from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine, page_budget
 from outrider.engine.request import Request
 from outrider.kernels.select import select
+from outrider.llm.inputs import (
+    Conversation,
+    Prompt,
+    conversations_of,
+    is_conversation,
+    prompt_of,
+    prompts_of,
+)
 from outrider.llm.owner import EngineOwner
+from outrider.text.messages import checked_messages
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError
 from outrider.types.output import RequestOutput
 from outrider.types.progress import Progress, silent
 from outrider.types.sampling import SamplingParams
-
-#: A raw prompt: text, or tokens as they are.
-Prompt = str | Sequence[int]
-#: Messages in order, each {"role": ..., "content": ...}.
-Conversation = Sequence[Mapping[str, object]]
 
 
 class LLM:
@@ -168,7 +172,7 @@ class LLM:
         Raises:
             RequestError: a prompt or a parameter cannot be served. Nothing is generated then.
         """
-        return self._run([self._raw(prompt) for prompt in _listed(prompts)], params, progress)
+        return self._run([self._raw(prompt) for prompt in prompts_of(prompts)], params, progress)
 
     def chat(
         self,
@@ -179,14 +183,16 @@ class LLM:
         """Answer conversations, batched; each is rendered through the model's chat template.
 
         Args:
-            messages: one conversation or many: {"role": ..., "content": ...} in order.
+            messages: one conversation or many: {"role": ..., "content": ...} in order. Content is
+                text or a list of text parts, which are joined by line breaks; beside an
+                assistant's tool calls it may be missing.
             params: one for all, or one per conversation.
             progress: told as requests finish.
 
         Raises:
             RequestError: a conversation or a parameter cannot be served.
         """
-        return self._run([self._chat(one) for one in _conversations(messages)], params, progress)
+        return self._run([self._chat(one) for one in conversations_of(messages)], params, progress)
 
     def stream(self, prompt: Prompt | Conversation, params: SamplingParams | None = None) -> Stream:
         """Complete one raw prompt (text or tokens) or answer one conversation, piece by piece.
@@ -194,8 +200,8 @@ class LLM:
         Raises:
             RequestError: the prompt or a parameter cannot be served.
         """
-        talk = _is_conversation(prompt)
-        request = self._chat(cast("Conversation", prompt)) if talk else self._raw(_single(prompt))
+        talk = is_conversation(prompt)
+        request = self._chat(checked_messages(prompt)) if talk else self._raw(prompt_of(prompt))
         return Stream(self._owner, replace(request, params=params or SamplingParams()))
 
     def _raw(self, prompt: Prompt) -> Request:
@@ -275,55 +281,3 @@ class Stream(Iterator[str]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One prompt or many, as a list; a flat list of integers is one prompt.
-
-    Raises:
-        RequestError: something in it is neither text nor a list of token ids.
-    """
-    if isinstance(prompts, str) or _is_tokens(prompts):
-        return [prompts]
-    many = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
-    return [_single(prompt) for prompt in many]
-
-
-def _single(prompt: object) -> Prompt:
-    """One raw prompt.
-
-    Raises:
-        RequestError: it is something else, such as several prompts.
-    """
-    if not isinstance(prompt, str) and not _is_tokens(prompt) and prompt != []:
-        raise RequestError("prompt", f"must be text or a list of token ids, not {prompt!r:.60}")
-    return cast("Prompt", prompt)
-
-
-def _is_tokens(value: object) -> TypeGuard[Sequence[int]]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
-        return False
-    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-
-
-def _is_conversation(value: object) -> TypeGuard[Conversation]:
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
-        return False
-    return all(isinstance(item, Mapping) for item in value)
-
-
-def _conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
-    """One conversation or many, as a list.
-
-    Raises:
-        RequestError: something in it is not a list of messages.
-    """
-    if _is_conversation(messages):
-        return [messages]
-    many = list(messages) if isinstance(messages, Sequence) else [messages]
-    for one in many:
-        if not _is_conversation(one):
-            raise RequestError(
-                "messages", f'must be lists of {{"role", "content"}} messages, not {one!r:.60}'
-            )
-    return many  # type: ignore[return-value]

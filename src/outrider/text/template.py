@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Any, Final, NoReturn
 
 from jinja2 import TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
@@ -62,8 +63,17 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+def _in_parts(message: Mapping[str, object]) -> Mapping[str, object]:
+    """The message with its text as the only part of its content."""
+    return {**message, "content": [{"type": "text", "text": message.get("content")}]}
+
+
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+#: A text that no template writes by itself.
+_MARK: Final = "\u27e6mark\u27e7"
 
 
 class ChatTemplate:
@@ -95,12 +105,30 @@ class ChatTemplate:
         """Return the prompt text of a conversation.
 
         Args:
-            messages: turns with ``role`` and ``content``, oldest first.
+            messages: turns with ``role`` and ``content``, oldest first; content is text.
             variables: further template variables. ``add_generation_prompt`` is True unless given.
 
         Raises:
             RequestError: the template refuses the messages, or fails on them.
         """
+        told = [_in_parts(message) for message in messages] if self._reads_parts else messages
+        return self._render(told, variables)
+
+    @cached_property
+    def _reads_parts(self) -> bool:
+        """Whether the template shows content in parts alone, and would lose plain text."""
+        message = {"role": "user", "content": _MARK}
+        found = []
+        for told in (message, _in_parts(message)):
+            try:
+                found.append(_MARK in self._render([told], {}))
+            except RequestError:
+                found.append(False)
+        return found == [False, True]
+
+    def _render(
+        self, messages: Sequence[Mapping[str, object]], variables: Mapping[str, object]
+    ) -> str:
         context: dict[str, object] = {
             "tools": None,
             "documents": None,

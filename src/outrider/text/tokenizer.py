@@ -9,6 +9,7 @@ from functools import cached_property
 
 import tokenizers
 
+from outrider.text.messages import checked_messages
 from outrider.text.pieces import BYTE_TOKEN, SPACE_MARKER, PieceDecoder, piece_decoders
 from outrider.text.template import ChatTemplate
 from outrider.types.errors import RequestError
@@ -86,8 +87,12 @@ class Tokenizer:
     ) -> list[int]:
         """Return the token ids of a conversation rendered through the chat template.
 
+        Args:
+            messages: as ``checked_messages`` takes them: content may be a list of text parts.
+            variables: further variables of the template, such as ``tools``.
+
         Raises:
-            RequestError: there is no template, or it refuses the messages.
+            RequestError: there is no template, a message is not one, or the template refuses it.
         """
         return self.encode(self.render_chat(messages, **variables), add_special=False)
 
@@ -97,7 +102,7 @@ class Tokenizer:
             raise RequestError(
                 "messages", f"{self.source} has no chat template; use raw prompts (--raw)"
             )
-        return self._template.render(messages, **variables)
+        return self._template.render(checked_messages(messages), **variables)
 
     @property
     def has_template(self) -> bool:

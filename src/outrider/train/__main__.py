@@ -14,7 +14,7 @@ from pathlib import Path
 from outrider.train.command import faults_in_one_line
 from outrider.train.config import load_config
 from outrider.train.peers import join_peers
-from outrider.train.run import open_target, train, write_conversations
+from outrider.train.run import open_target, silent_line, train, write_conversations
 from outrider.types.progress import silent
 
 
@@ -65,12 +65,18 @@ def _run() -> None:
         sys.stdout.write(f"{path}\n")
         return
     peers = join_peers()
-    report = train(config, progress if peers.leads else silent, options.stop_after, peers)
+    shown, tell = (progress, _tell) if peers.leads else (silent, silent_line)
+    report = train(config, shown, options.stop_after, peers, tell)
     peers.leave()
     if not peers.leads:
         return
     sys.stdout.write(report.to_json())
     sys.stdout.write("\n".join(report.evaluation.lines()) + "\n")
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from outrider.types.errors import DrafterError
 
 Kind = Literal["dspark", "dflash", "mtp"]
+#: Fields of a JSON file that begin with this are comments.
+COMMENT: Final = "//"
 #: How a checkpoint stores its matrices: GGUF's blocks or bfloat16.
 Storage = Literal["bf16", "q8_0", "q4_1"]
 
@@ -25,7 +28,7 @@ class GenerateConfig:
     Attributes:
         samples: rows to write, unless ``seconds`` runs out first.
         seconds: wall-clock limit, 0 for none.
-        batch: rows written side by side, fewer if the GPU has not the memory.
+        batch: rows written side by side, fewer if there is not the memory.
         length: tokens of a row; conversations go on with new turns until it is full.
         user_tokens: most tokens of a user turn that the model writes itself.
         user_temperature: temperature of user turns.
@@ -105,7 +108,7 @@ class OptimConfig:
         steps: steps of the whole schedule, 0 if only ``seconds`` counts.
         seconds: wall-clock length of the whole schedule, summed over resumed runs, 0 if only
             ``steps`` counts.
-        rows: conversations in a batch, of each process.
+        rows: conversations in a batch, of each process; fewer if there is not the memory.
         anchors: blocks drawn from each conversation.
         matrices: optimiser of the layers' matrices; everything else is AdamW's.
         matrix_lr: peak learning rate of the layers' matrices.
@@ -123,8 +126,8 @@ class OptimConfig:
             accepted run from there on, each acceptance a taken as 1 - pace + pace a.
         seed: keys the order of the data and the initial weights.
         attention: how block rows attend: "dense" masks or "flex" attention; "auto" picks.
-        compile: fuse the layers with torch.compile.
-        graphs: capture the step into a CUDA graph.
+        compile: fuse the layers with torch.compile, on a GPU.
+        graphs: capture the step into a CUDA graph, on a GPU.
         log_every: steps between entries of the log.
         save_seconds: wall-clock between resumable checkpoints.
         eval_seconds: wall-clock between evaluations on held-out rows.
@@ -171,7 +174,7 @@ class TrainConfig:
         device: "cuda", "cpu" or "auto".
         storage: how the checkpoint stores its matrices: "q8_0" loses nothing; "q4_1" has 4 bits for
             the big products, so it drafts faster and accepts about 1% less.
-        heldout: rows kept out of training for evaluation.
+        heldout: rows kept out of training for evaluation, at most a quarter of all.
         generate: the data.
         shape: the drafter.
         optim: the optimisation.
@@ -193,9 +196,39 @@ class TrainConfig:
         """The configuration as JSON text; ``load_config`` reads it back."""
         return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
 
+    def documented(self) -> str:
+        """As ``to_json``, with a comment before every field: what it means."""
+        return json.dumps(_documented(self), indent=2) + "\n"
+
+
+def _documented(config: Any) -> dict[str, object]:  # noqa: ANN401 - any of the dataclasses
+    """The fields of a configuration, each after its comment."""
+    meanings = _meanings(type(config))
+    values: dict[str, object] = {}
+    for field_ in dataclasses.fields(config):
+        value = getattr(config, field_.name)
+        if field_.name in meanings:
+            values[COMMENT + field_.name] = meanings[field_.name]
+        values[field_.name] = _documented(value) if dataclasses.is_dataclass(value) else value
+    return values
+
+
+def _meanings(cls: type[Any]) -> dict[str, str]:
+    """What each field means, from the attributes that the class describes."""
+    meanings: dict[str, str] = {}
+    names: list[str] = []
+    for line in inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].splitlines():
+        text = line.strip()
+        if line.startswith(" " * 4) and not line.startswith(" " * 5):
+            before, _, text = text.partition(": ")
+            names = before.split(", ")
+        for name in names:
+            meanings[name] = f"{meanings.get(name, '')} {text}".replace("``", "").strip()
+    return meanings
+
 
 def load_config(path: Path) -> TrainConfig:
-    """Read a configuration; fields that are left out keep their defaults.
+    """Read a configuration; fields that are left out keep their defaults, comments are skipped.
 
     Raises:
         DrafterError: it is not a JSON object, has an unknown field or a value of a wrong type.
@@ -214,6 +247,7 @@ def _build(cls: type[Any], values: object, where: str) -> object:
     if not isinstance(values, Mapping):
         raise DrafterError(f"{where}: must be a JSON object, not {values!r}")
     hints = typing.get_type_hints(cls)
+    values = {name: value for name, value in values.items() if not name.startswith(COMMENT)}
     known = {f.name for f in dataclasses.fields(cls)}
     unknown = sorted(set(values) - known)
     if unknown:

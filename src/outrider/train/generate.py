@@ -24,6 +24,7 @@ from outrider.train.conversations import (
 )
 from outrider.train.decode import GraphedStep, LockstepDecoder
 from outrider.train.frame import Frame, Opening
+from outrider.train.memory import available_bytes
 from outrider.train.target import TorchTarget
 from outrider.types.progress import Progress, silent
 
@@ -31,7 +32,7 @@ from outrider.types.progress import Progress, silent
 LOOP_STEP = 32
 #: Logarithm of a probability share that excludes no token.
 NO_FLOOR = -1e4
-#: Share of the free GPU memory that a batch may fill.
+#: Share of the free memory that a batch may fill.
 CACHE_SHARE = 0.8
 
 
@@ -248,15 +249,14 @@ class ConversationWriter:
 
 
 def fitting_batch(target: TorchTarget, config: GenerateConfig) -> int:
-    """Rows whose caches fit into the GPU's free memory, at most ``config.batch``."""
-    if target.device.type != "cuda":
-        return config.batch
+    """Rows of a batch: no more than are wanted, or than the free memory has caches for."""
     c, width = target.config, target.embedding.element_size()
     row = 2 * c.num_layers * c.num_kv_heads * c.head_dim * config.length * width
     # Logits and their noise, in float32.
     row += 4 * 4 * c.vocab_size
-    free, _ = torch.cuda.mem_get_info()
-    return max(1, min(config.batch, int(CACHE_SHARE * free / row)))
+    cuda = target.device.type == "cuda"
+    free = torch.cuda.mem_get_info()[0] if cuda else available_bytes()
+    return max(1, min(config.batch, config.samples, int(CACHE_SHARE * free / row)))
 
 
 def start_rows(

@@ -12,7 +12,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from outrider.train.memory import TEACHER_ROWS
 from outrider.train.target import TorchTarget
+
+#: As ``TEACHER_ROWS``, on a GPU.
+GPU_TEACHER_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -102,9 +106,11 @@ def confidence_loss(confidence: Tensor, variation: Tensor) -> Tensor:
     )
 
 
-def teacher_of(target: TorchTarget, hidden: Tensor, head: Tensor, chunk: int = 8192) -> Teacher:
+def teacher_of(target: TorchTarget, hidden: Tensor, head: Tensor) -> Teacher:
     """The target's distributions at states [B, S, H]; ``head`` is [D, H]."""
     flat = hidden.flatten(0, 1)
+    # Logits over the whole vocabulary are the largest tensor of a step.
+    chunk = GPU_TEACHER_ROWS if flat.is_cuda else TEACHER_ROWS
     parts = [_log_sum_exp(part, target.head) for part in torch.split(flat, chunk)]
     return Teacher(F.linear(flat, head), torch.cat(parts))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import nn
 
+from outrider.loaders.checkpoint import Checkpoint
 from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
 from outrider.train.compose import Composer, plain_words
@@ -26,6 +29,7 @@ from outrider.train.frame import (
 )
 from outrider.train.generate import generate
 from outrider.train.loop import History, Trainer, taps_of
+from outrider.train.memory import JUDGED, memory_faults, plan
 from outrider.train.network import TrimmedHead, trimmed_head
 from outrider.train.peers import ALONE, Peers
 from outrider.train.plot import plot_history
@@ -37,8 +41,14 @@ from outrider.types.progress import Progress, silent
 
 #: Held-out rows of the evaluations during training; the final one uses all.
 QUICK_ROWS = 96
+#: No more than one of so many conversations is held out.
+HELDOUT_SHARE: Final = 4
 #: Longest rows for which dense masks were measured to be faster than tiles.
 DENSE_LENGTH = 640
+
+
+def silent_line(line: str) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -84,47 +94,60 @@ def train(
     progress: Progress = silent,
     stop_after: float = 0.0,
     peers: Peers = ALONE,
+    tell: Callable[[str], None] = silent_line,
 ) -> Report:
     """Generate data, train a drafter and write its checkpoint.
 
     A run whose work folder holds data or state goes on from there. The folder belongs to one
     configuration; faults that can be found without the target are found before anything is written.
+    Batches are made to fit into memory; the folder keeps the configuration that was given.
 
     Args:
         config: everything about the run.
         progress: told about every stage.
         stop_after: seconds of training after which to stop early, 0 for never.
         peers: the processes that train together; conversations must have been written before.
+        tell: told in one line what the run needs, before it begins.
 
     Raises:
         ModelError: the target cannot be loaded.
         DrafterError: the configuration does not fit the target, the machine or the work folder, or
-            a file or folder that it names cannot be used.
+            a file or folder that it names cannot be used, or memory runs out.
     """
-    pick_device(config.device)
+    device = pick_device(config.device)
     check_ownership(config)
     to_write = [config.work, config.out]
-    if not conversation_files(config):
+    write = not conversation_files(config)
+    if write:
         to_write.append(config.data or config.work)
         if config.generate.prompts:
             read_prompts(Path(config.generate.prompts))
-    for folder in to_write:
-        make_folder(Path(folder))
-    if peers.leads:
-        write_config(config)
-    target, tokenizer = open_target(config, progress)
-    rows = conversations(target, tokenizer, config, progress)
-    return fit(target, rows, config, progress, stop_after, peers)
+    with memory_faults():
+        with open_model(config.model, progress) as checkpoint:
+            fitted = plan(checkpoint.config, config, device, write=write)
+            tell(fitted.line)
+            for folder in to_write:
+                make_folder(Path(folder))
+            if peers.leads:
+                write_config(config)
+            target, tokenizer = load_target(checkpoint, device, progress)
+        rows = conversations(target, tokenizer, fitted.config, progress)
+        return fit(target, rows, fitted.config, progress, stop_after, peers)
 
 
 def open_target(config: TrainConfig, progress: Progress = silent) -> tuple[TorchTarget, Tokenizer]:
     """Load the target and its tokenizer."""
-    device = pick_device(config.device)
     with open_model(config.model, progress) as checkpoint:
-        tokenizer = checkpoint.tokenizer()
-        dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-        target = TorchTarget(checkpoint.config, checkpoint.tensor, device, dtype, progress)
-    return target, tokenizer
+        return load_target(checkpoint, pick_device(config.device), progress)
+
+
+def load_target(
+    checkpoint: Checkpoint, device: torch.device, progress: Progress = silent
+) -> tuple[TorchTarget, Tokenizer]:
+    """Load the target and its tokenizer from an open checkpoint."""
+    tokenizer = checkpoint.tokenizer()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return TorchTarget(checkpoint.config, checkpoint.tensor, device, dtype, progress), tokenizer
 
 
 def open_frame(config: GenerateConfig, target: TorchTarget, tokenizer: Tokenizer) -> Frame:
@@ -146,10 +169,12 @@ def fit(
     peers: Peers = ALONE,
 ) -> Report:
     """Train on given conversations and write the checkpoint; the rest is as in ``train``."""
-    if len(rows) <= config.heldout:
-        raise DrafterError(f"{len(rows)} conversations, of which {config.heldout} are held out")
-    device, optim, work = target.device, config.optim, Path(config.work)
-    training, heldout = rows.split(config.heldout)
+    if not len(rows):
+        raise DrafterError("there are no conversations to train on")
+    device, work = target.device, Path(config.work)
+    # Compiling takes a C++ compiler without a GPU, and minutes.
+    optim = replace(config.optim, compile=config.optim.compile and device.type == "cuda")
+    training, heldout = rows.split(min(config.heldout, len(rows) // HELDOUT_SHARE))
     d2t = draft_vocabulary(training, config.shape.draft_vocab, target.config)
     covered = coverage(training, d2t)
     head = trimmed_head(target, d2t.to(device))
@@ -237,7 +262,7 @@ class Judge:
         self._head = head
         self._rows = heldout.select(heldout.greedy)
         self._twin = new_network(config.kind, target.config, config.shape).to(target.device)
-        self._batch = 8 if target.device.type == "cuda" else 2
+        self._batch = 8 if target.device.type == "cuda" else JUDGED
 
     def quick(self, network: nn.Module) -> Evaluation:
         """Acceptance on some of the rows."""

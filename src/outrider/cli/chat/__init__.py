@@ -1,0 +1,1 @@
+"""``outrider chat``: a conversation in the terminal, or over a pipe."""

@@ -1,0 +1,65 @@
+"""The command itself: who is talked to, and where the messages come from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.cli.chat.commands import take
+from outrider.cli.chat.conversation import Conversation
+from outrider.cli.chat.keys import keys_wait
+from outrider.cli.console import note
+from outrider.cli.options import DraftOptions, SamplingOptions, TargetOptions, spread
+from outrider.types.errors import OutriderError
+
+if TYPE_CHECKING:
+    from outrider.cli.chat.terminal import Terminal
+
+
+@spread
+def chat(
+    target: TargetOptions,
+    draft: DraftOptions,
+    sampling: SamplingOptions,
+    system: Annotated[str | None, typer.Option("--system", help="The system message.")] = None,
+) -> None:
+    """Talk with the model.
+
+    Every answer is followed by its speed and by what drafting gave. /help lists what can be typed
+    besides messages. Piped input is one message a line.
+    """
+    params = sampling.params()
+    with keys_wait():
+        conversation = Conversation(draft.load(target), params, system)
+    if not sys.stdin.isatty():
+        for line in read_lines():
+            if not take(conversation, line):
+                return
+        return
+    from prompt_toolkit.output import create_output
+
+    from outrider.cli.chat.terminal import Terminal
+
+    note("/help lists the commands; Ctrl-D ends.")
+    talk(conversation, Terminal(create_output(always_prefer_tty=True)))
+
+
+def read_lines() -> Iterator[str]:
+    """Yield the lines of standard input."""
+    yield from (line.rstrip("\n") for line in sys.stdin)
+
+
+def talk(conversation: Conversation, terminal: Terminal) -> None:
+    """Serve a terminal: an error or Ctrl-C ends the turn, and not the conversation."""
+    while (text := terminal.read()) is not None:
+        try:
+            with keys_wait():
+                if not take(conversation, text):
+                    return
+        except KeyboardInterrupt:
+            note("Cancelled; this turn is forgotten.")
+        except (OutriderError, MemoryError, RuntimeError) as error:
+            note(" ".join(str(error).split()) or type(error).__name__)
