@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from outrider.loaders.files import require_file
 from outrider.types.errors import RequestError
 
 CATEGORIES = ("chat", "code", "math", "rewriting", "summarising", "extraction")
@@ -57,6 +58,7 @@ def builtin_prompts() -> list[BenchPrompt]:
 
 def read_prompts(path: Path) -> list[BenchPrompt]:
     """Read a file of one JSON object a line; empty lines are skipped."""
+    require_file(path, lambda fault: RequestError("--prompts", fault))
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -23,7 +23,9 @@ from outrider.config.drafter import (
     MtpConfig,
     TargetState,
 )
+from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
 from outrider.loaders.fields import Fields
+from outrider.loaders.hf_config import check_keys, read_eps
 from outrider.loaders.rotary import read_rotary
 from outrider.types.errors import DrafterError
 
@@ -112,17 +114,17 @@ class _Geometry:
 
 def _read_geometry(shape: Fields) -> _Geometry:
     """Read and check the decoder's sizes."""
-    heads = shape.integer("num_attention_heads", low=1)
-    hidden_size = shape.integer("hidden_size", low=1)
+    heads = shape.integer("num_attention_heads", low=1, high=MAX_WIDTH)
+    hidden_size = shape.integer("hidden_size", low=1, high=MAX_WIDTH)
     geometry = _Geometry(
         hidden_size=hidden_size,
-        intermediate_size=shape.integer("intermediate_size", low=1),
+        intermediate_size=shape.integer("intermediate_size", low=1, high=MAX_ROWS),
         num_heads=heads,
         num_kv_heads=shape.integer("num_key_value_heads", heads, low=1),
-        head_dim=shape.integer("head_dim", hidden_size // heads, low=1),
-        rms_eps=shape.number("rms_norm_eps", 1e-6, above=0.0),
-        vocab_size=shape.integer("vocab_size", low=1),
-        max_position=shape.integer("max_position_embeddings", low=1),
+        head_dim=shape.integer("head_dim", hidden_size // heads, low=1, high=MAX_WIDTH),
+        rms_eps=read_eps(shape, "rms_norm_eps", 1e-6),
+        vocab_size=shape.integer("vocab_size", low=1, high=MAX_ROWS),
+        max_position=shape.integer("max_position_embeddings", low=1, high=MAX_POSITIONS),
         attention_bias=shape.boolean("attention_bias", False),
     )
     if heads % geometry.num_kv_heads:
@@ -153,7 +155,8 @@ def read_block_config(fields: Fields, kind: DrafterKind, learned_mask: bool) -> 
     options = _Options(fields.sub("dflash_config"), fields)
     g = _read_geometry(shape)
     _refuse_unsupported(options, g.hidden_size)
-    layers = shape.integer("num_hidden_layers", low=1)
+    layers = shape.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
+    check_keys(shape, layers * g.num_kv_heads * g.head_dim)
     sliding = _read_sliding(shape, options, layers)
     config = DrafterConfig(
         kind=kind,
@@ -347,6 +350,7 @@ def read_mtp_config(fields: Fields) -> MtpConfig:
         DrafterError: a field asks for something impossible or unsupported.
     """
     g = _read_geometry(fields)
+    check_keys(fields, g.num_kv_heads * g.head_dim)
     layers = fields.integer("mtp_num_hidden_layers", 1)
     if layers != 1:
         raise DrafterError(f"{fields.source}: mtp_num_hidden_layers is {layers}; supported is 1")

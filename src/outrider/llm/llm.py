@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeGuard, Unpack, cast
+from numbers import Integral
+from typing import Final, TypeGuard, Unpack, cast
 
-from outrider.build.drafter import make_drafter
+import numpy as np
+
 from outrider.build.target import Target, load_target
 from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.model import ModelConfig
-from outrider.engine.engine import Engine, page_budget
+from outrider.engine.assembly import make_engine
+from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.kernels.select import select
+from outrider.llm.arguments import check_options, check_variant, place, text, thread_count
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError
+from outrider.types.numbers import shown
 from outrider.types.output import RequestOutput
 from outrider.types.progress import Progress, silent
 from outrider.types.sampling import SamplingParams
@@ -23,6 +30,8 @@ from outrider.types.sampling import SamplingParams
 Prompt = str | Sequence[int]
 #: Messages in order, each {"role": ..., "content": ...}.
 Conversation = Sequence[Mapping[str, object]]
+
+_LOG: Final = logging.getLogger("outrider")
 
 
 class LLM:
@@ -36,9 +45,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str = "smollm2",
+        model: str | os.PathLike[str] = "smollm2",
         *,
-        drafter: str = "auto",
+        drafter: str | os.PathLike[str] = "auto",
         device: str = "auto",
         threads: int | None = None,
         kernels: str | None = None,
@@ -47,42 +56,64 @@ class LLM:
     ) -> None:
         """Load a model and its drafter.
 
+        Sessions get as much of the model's context as the KV caches have room for; one line says
+        so if that is not all of it.
+
         Args:
             model: "smollm2", a checkpoint folder, a .gguf file, or a hub id.
-            drafter: "auto", "none", "ngram", a checkpoint folder, or a hub id.
+            drafter: "auto", "none", "ngram", a shipped one by name, a checkpoint folder, or a hub
+                id.
             device: "auto" or "cpu".
-            threads: CPU threads; None takes every core.
+            threads: CPU threads, at least 1; None takes every core.
             kernels: pins an implementation of the operators, "reference" among them.
             progress: told about loading.
             options: limits and choices of the engine: the fields of ``EngineConfig``, such as
                 draft_length, max_model_len, max_num_seqs or verification.
 
         Raises:
-            OutriderError: something cannot be loaded, does not fit, or is out of range.
+            RequestError: an option is unknown, of a wrong type or out of range; it names the
+                option, and what other engines call by that name.
+            OutriderError: something cannot be loaded or does not fit.
         """
+        check_options(options)
         config = EngineConfig(**options)
-        table = select(device, threads, kernels)
-        self._bind(
-            load_target(model, table, config.max_model_len, progress), drafter, config, progress
-        )
+        spec = place("model", model, '"smollm2"')
+        drafts = place("drafter", drafter, '"auto" or "none"')
+        path = None if kernels is None else text("kernels", kernels, '"reference"')
+        if not callable(progress):
+            raise RequestError("progress", f"must be a function, not {progress!r:.60}")
+        table = select(text("device", device, '"cpu"'), thread_count(threads), path)
+        target = load_target(spec, table, config.max_model_len, progress)
+        self._bind(target, drafts, config, progress)
+        if self._note is not None:
+            _LOG.warning("%s", self._note)
 
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
-        self._target = target
         self._config = config
         self._drafter = drafter
-        made = make_drafter(drafter, target, page_budget(target, config), progress)
-        self.engine = Engine(target, made, config)
+        self.engine, budget = make_engine(target, drafter, config, progress)
+        self._target = target.reaching(budget.max_model_len)
+        self._note = budget.note
 
-    def variant(self, drafter: str | None = None, **options: Unpack[EngineOptions]) -> LLM:
+    def variant(
+        self, drafter: str | os.PathLike[str] | None = None, **options: Unpack[EngineOptions]
+    ) -> LLM:
         """Return another engine over the same loaded weights.
 
         Args:
             drafter: as in the constructor; None keeps what this one was given.
-            options: fields of ``EngineConfig`` to change.
+            options: fields of ``EngineConfig`` to change; None stands for a default again.
+
+        Raises:
+            OutriderError: as in the constructor.
         """
-        twin = LLM.__new__(LLM)
+        check_variant(options)
         config = replace(self._config, **options)
-        twin._bind(self._target, self._drafter if drafter is None else drafter, config, silent)
+        drafts = self._drafter if drafter is None else place("drafter", drafter, '"none"')
+        twin = LLM.__new__(LLM)
+        twin._bind(self._target, drafts, config, silent)
+        if twin._note not in (None, self._note):
+            _LOG.warning("%s", twin._note)
         return twin
 
     @property
@@ -235,9 +266,10 @@ def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     Raises:
         RequestError: something in it is neither text nor a list of token ids.
     """
-    if isinstance(prompts, str) or _is_tokens(prompts):
-        return [prompts]
-    many = list(prompts) if isinstance(prompts, list | tuple) else [prompts]
+    given = _plain(prompts)
+    if isinstance(given, str) or _is_tokens(given):
+        return [given]
+    many = list(given) if isinstance(given, list | tuple) else [given]
     return [_single(prompt) for prompt in many]
 
 
@@ -247,15 +279,21 @@ def _single(prompt: object) -> Prompt:
     Raises:
         RequestError: it is something else, such as several prompts.
     """
-    if not isinstance(prompt, str) and not _is_tokens(prompt) and prompt != []:
-        raise RequestError("prompt", f"must be text or a list of token ids, not {prompt!r:.60}")
-    return cast("Prompt", prompt)
+    given = _plain(prompt)
+    if not isinstance(given, str) and not _is_tokens(given) and given != []:
+        raise RequestError("prompt", f"must be text or a list of token ids, not {shown(given)}")
+    return cast("Prompt", given)
+
+
+def _plain(value: object) -> object:
+    """An array as lists, anything else as it is."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _is_tokens(value: object) -> TypeGuard[Sequence[int]]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         return False
-    return all(isinstance(item, int) and not isinstance(item, bool) for item in value)
+    return all(isinstance(item, Integral) and not isinstance(item, bool) for item in value)
 
 
 def _is_conversation(value: object) -> TypeGuard[Conversation]:
