@@ -83,10 +83,12 @@ class _Options:
         """The object that holds ``name``."""
         return self.inner if self.inner.has(name) else self.outer
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        """Read an integer, required without a default."""
+    def integer(self, name: str, default: int | None = None, *, low: int | None = None) -> int:
+        """Read an integer of at least ``low``, required without a default."""
         holder = self.holder(name)
-        return holder.integer(name) if default is None else holder.integer(name, default)
+        if default is None:
+            return holder.integer(name, low=low)
+        return holder.integer(name, default, low=low)
 
     def number(self, name: str, default: float) -> float:
         """Read a number."""
@@ -124,7 +126,7 @@ def _read_geometry(shape: Fields) -> _Geometry:
         head_dim=shape.integer("head_dim", hidden_size // heads, low=1, high=MAX_WIDTH),
         rms_eps=read_eps(shape, "rms_norm_eps", 1e-6),
         vocab_size=shape.integer("vocab_size", low=1, high=MAX_ROWS),
-        max_position=shape.integer("max_position_embeddings", low=1, high=MAX_POSITIONS),
+        max_position=shape.integer("max_position_embeddings", low=1),
         attention_bias=shape.boolean("attention_bias", False),
     )
     if heads % geometry.num_kv_heads:
@@ -132,8 +134,10 @@ def _read_geometry(shape: Fields) -> _Geometry:
             f"{shape.source}: num_attention_heads is {heads}, not a multiple of "
             f"num_key_value_heads {geometry.num_kv_heads}"
         )
-    if geometry.head_dim % 2:
-        raise DrafterError(f"{shape.source}: head_dim is {geometry.head_dim}, which is odd")
+    if geometry.head_dim % 2 or not geometry.head_dim:
+        raise DrafterError(
+            f"{shape.source}: head_dim is {geometry.head_dim}; it must be even, and at least 2"
+        )
     if shape.string("hidden_act", "silu") != "silu":
         raise shape.error("hidden_act", "silu")
     return geometry
@@ -194,7 +198,7 @@ def _with_markov(config: DrafterConfig, options: _Options) -> DrafterConfig:
     """Add the Markov and confidence heads."""
     holder = options.holder("markov_head_type")
     name = holder.choice("markov_head_type", MARKOV_KINDS, "vanilla")
-    rank = options.integer("markov_rank", 0)
+    rank = options.integer("markov_rank", 0, low=0)
     confidence = options.boolean("enable_confidence_head", False)
     with_markov = confidence and options.boolean("confidence_head_with_markov", False)
     if with_markov and not rank:
@@ -221,10 +225,10 @@ def _with_selector(config: DrafterConfig, options: _Options) -> DrafterConfig:
         )
     return replace(
         config,
-        conv_kernel_size=options.integer("conv_kernel_size"),
+        conv_kernel_size=options.integer("conv_kernel_size", low=1),
         conv_group_size=group,
-        selector_rank=options.integer("selector_rank"),
-        selector_top_k=min(options.integer("selector_top_k"), config.vocab_size),
+        selector_rank=options.integer("selector_rank", low=1),
+        selector_top_k=min(options.integer("selector_top_k", low=1), config.vocab_size),
     )
 
 
@@ -320,8 +324,10 @@ def _read_windows(
     """Window of each layer; ``use_sliding_window: false`` switches all of them off."""
     if not any(sliding) or not shape.boolean("use_sliding_window", True):
         return (None,) * len(sliding)
-    swa = options.holder("swa_window_size").integer("swa_window_size", None, low=1)
-    window = shape.integer("sliding_window", low=1) if swa is None else swa
+    swa = options.holder("swa_window_size").integer(
+        "swa_window_size", None, low=1, high=MAX_POSITIONS
+    )
+    window = shape.integer("sliding_window", low=1, high=MAX_POSITIONS) if swa is None else swa
     return tuple(window if is_sliding else None for is_sliding in sliding)
 
 
@@ -369,7 +375,7 @@ def read_mtp_config(fields: Fields) -> MtpConfig:
         num_target_layers=fields.integer("num_target_layers", 0),
         depth=fields.integer("draft_depth", 3, low=1),
         target_state=next(kind for kind in TARGET_STATES if kind == state),
-        window=fields.integer("sliding_window", None, low=1)
+        window=fields.integer("sliding_window", None, low=1, high=MAX_POSITIONS)
         if fields.boolean("use_sliding_window", False)
         else None,
         qk_norm=fields.boolean("qk_norm", True),

@@ -171,7 +171,8 @@ def _windows(fields: Fields, family: Family, layers: int) -> tuple[int | None, .
         return (None,) * layers
     # A missing window has the default; null means there is none.
     missing = "sliding_window" not in fields.names()
-    window = fields.integer("sliding_window", DEFAULT_WINDOW if missing else None, low=1)
+    default = DEFAULT_WINDOW if missing else None
+    window = fields.integer("sliding_window", default, low=1, high=MAX_POSITIONS)
     if family.windows == "all":
         return (window,) * layers
     if not fields.boolean("use_sliding_window", False):
