@@ -187,7 +187,7 @@ class LLM:
     def _raw(self, prompt: Prompt) -> Request:
         if isinstance(prompt, str):
             return Request(self.tokenizer.encode(prompt, add_special=True), prompt=prompt)
-        return Request(prompt)
+        return Request([int(token) for token in prompt])
 
     def _chat(self, messages: Conversation) -> Request:
         return Request(self.tokenizer.encode_chat(messages))
