@@ -16,7 +16,7 @@ from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype, kv_dtype
 from outrider.engine import Engine
-from outrider.engine.engine import page_budget
+from outrider.engine.budget import cache_budget
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import PAGE_TOKENS, Rows
 from outrider.kernels.select import select
@@ -81,9 +81,10 @@ def test_the_budget_counts_what_pages_take(kernels: Kernels) -> None:
             head = (8 + 16) * BYTES[dtype] + (8 if dtype == "int8" else 0)
             assert page == 2 * 2 * PAGE_TOKENS * head
         config = EngineConfig(max_model_len=40, max_num_seqs=64, kv_cache_dtype=dtype)
-        assert page_budget(target, replace(config, kv_bytes=page * 7 + page - 1)) == 7
+        enough = replace(config, kv_cache_memory_bytes=page * 7 + page - 1)
+        assert cache_budget(target, enough, 0).pages == 7
         with pytest.raises(RequestError, match="budget"):
-            page_budget(target, replace(config, kv_bytes=page * 3 - 1))
+            cache_budget(target, replace(config, kv_cache_memory_bytes=page * 3 - 1), 0)
 
 
 def logits(model: DenseModel, dtype: KvDtype) -> torch.Tensor:

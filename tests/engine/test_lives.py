@@ -69,7 +69,7 @@ def test_random_lives(steps: Any, kind: str, length: int, pages: int) -> None:
         max_num_seqs=4,
         draft_length=length,
         max_num_batched_tokens=11,
-        kv_bytes=pages * page,
+        kv_cache_memory_bytes=pages * page,
     )
     engine = Engine(TARGET, adversaries(TRUTH, TINY.vocab_size)[kind], config)
     ids: list[str] = []

@@ -114,7 +114,7 @@ def test_preemption_is_invisible(target: Any, plain: Any) -> None:
         max_model_len=64,
         max_num_seqs=8,
         draft_length=5,
-        kv_bytes=page * 5,
+        kv_cache_memory_bytes=page * 5,
         max_num_batched_tokens=9,
     )
     drafter = Scripted("right", oracle(truth(plain)))
@@ -126,7 +126,7 @@ def test_pages_run_out_for_real(target: Any) -> None:
     from outrider.engine import Engine, Request
 
     page = target.model.allocate(1).page_nbytes
-    config = EngineConfig(max_model_len=96, max_num_seqs=6, kv_bytes=page * 5)
+    config = EngineConfig(max_model_len=96, max_num_seqs=6, kv_cache_memory_bytes=page * 5)
     engine = Engine(target, None, config)
     params = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True)
     for prompt in PROMPTS:

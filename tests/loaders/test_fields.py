@@ -107,5 +107,5 @@ def test_files_that_are_not_objects(tmp_path: Path, content: bytes | None, messa
 
 
 def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="cannot be read: Is a directory"):
+    with pytest.raises(ModelError, match="must be a file, not a folder"):
         read_json(tmp_path)

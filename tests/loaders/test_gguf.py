@@ -28,6 +28,7 @@ from outrider.loaders.checkpoint import tensor_shapes
 from outrider.loaders.gguf import GgufCheckpoint, canonical_name, rotary_rows
 from outrider.loaders.gguf_config import llama3_factors
 from outrider.loaders.smollm2 import smollm2_path
+from outrider.models.rotary import frequencies_of
 from outrider.types.errors import ModelError
 
 Q_PROJ = "model.layers.1.self_attn.q_proj.weight"
@@ -290,12 +291,26 @@ def test_llama3_scaling_is_recovered_from_its_factors(tmp_path: Path) -> None:
     assert GgufCheckpoint(path).config.rotary == llama3(4.0, 256)
 
 
-def test_other_frequency_factors_are_refused(tmp_path: Path) -> None:
+def test_other_frequency_factors_divide_the_frequencies(tmp_path: Path) -> None:
     factors = llama3_factors(llama3(8.0, 8192), HEAD_DIM).numpy()
+    for other in (factors * np.linspace(1, 1.01, 8), np.full(8, 0.5), np.linspace(1, 9, 8)):
+        stored = other.astype(np.float32)
+        path = write_gguf(tmp_path / "m.gguf", llama_tensors(), extra=rope_freqs(stored))
+        rotary = GgufCheckpoint(path).config.rotary
+        assert rotary == RotaryConfig(20000.0, "divided", divisors=tuple(stored.tolist()))
+        angles, scale = frequencies_of(rotary, HEAD_DIM)
+        plain = 20000.0 ** (-np.arange(0, HEAD_DIM, 2) / HEAD_DIM)
+        assert np.allclose(angles * stored, plain, rtol=1e-12)
+        assert scale == 1.0
+
+
+def test_frequency_factors_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for wrong, part in (
-        (factors * np.linspace(1, 1.01, 8), "that are not llama3 scaling of a context of 8192"),
-        (np.full(8, 0.5), "that are not llama3 scaling"),
-        (factors[:4], r"must be F32 of shape \[8\], not \[4\]"),
+        (np.ones(4), r"must be F32 of shape \[8\], not \[4\]"),
+        (np.array([1, 1, 1, 0, 1, 1, 1, 1]), "must hold finite numbers above 0"),
+        (np.array([1, 1, 1, -2, 1, 1, 1, 1]), "must hold finite numbers above 0"),
+        (np.array([1, 1, 1, np.nan, 1, 1, 1, 1]), "must hold finite numbers above 0"),
+        (np.array([1, 1, 1, np.inf, 1, 1, 1, 1]), "must hold finite numbers above 0"),
     ):
         path = write_gguf(tmp_path / "m.gguf", llama_tensors(), extra=rope_freqs(wrong))
         with pytest.raises(ModelError, match=f"tensor rope_freqs.weight .*{part}"):

@@ -206,7 +206,7 @@ def test_hostile_headers(tmp_path: Path, data: bytes, part: str) -> None:
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"absent\.gguf: no such file"):
         GgufFile(tmp_path / "absent.gguf")
-    with pytest.raises(ModelError, match="cannot be read: Is a directory"):
+    with pytest.raises(ModelError, match="must be a file, not a folder"):
         GgufFile(tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outrider.config.model import ModelConfig
 from outrider.kernels.table import Kernels
@@ -22,7 +22,7 @@ class Target:
         signature: tells which model it is, whatever its file is called.
         model: the weights, prepared.
         tokenizer: text to tokens and back.
-        max_model_len: most tokens of a session.
+        max_model_len: most tokens of a session that the model was made for.
     """
 
     source: str
@@ -41,16 +41,24 @@ class Target:
         """The model's shape."""
         return self.model.config
 
+    def reaching(self, length: int) -> Target:
+        """Return this target for sessions of up to ``length`` tokens, over the same weights."""
+        return replace(self, model=self.model.reaching(length))
+
 
 def load_target(
     spec: str, kernels: Kernels, max_model_len: int | None = None, progress: Progress = silent
 ) -> Target:
     """Load a model.
 
+    Its rotary table is empty: whoever makes an engine of it says how long its sessions can be
+    (``Target.reaching``), for which a model's own limit is often too much.
+
     Args:
         spec: "smollm2", a folder, a .gguf file, or a hub id.
         kernels: the operator table that will run it.
-        max_model_len: most tokens of a session; None takes the model's own limit.
+        max_model_len: most tokens that sessions will have, refused at once if the model cannot;
+            None asks for nothing.
         progress: told while weights are prepared.
 
     Raises:
@@ -63,7 +71,6 @@ def load_target(
             raise RequestError(
                 "max_model_len", f"must be at most {limit}, the model's own, not {max_model_len}"
             )
-        length = max_model_len or limit
-        model = DenseModel(checkpoint.config, kernels, checkpoint.tensor, length, progress)
+        model = DenseModel(checkpoint.config, kernels, checkpoint.tensor, 0, progress)
         tokenizer = checkpoint.tokenizer()
-        return Target(checkpoint.source, checkpoint.signature, model, tokenizer, length)
+        return Target(checkpoint.source, checkpoint.signature, model, tokenizer, limit)

@@ -220,14 +220,15 @@ def check(
     knows the answers and errs at planted places, so that every acceptance length occurs.
     """
     requests = probes(LENGTHS[effort])
-    length = min(target.max_model_len or CONTEXT, CONTEXT)
-    config = EngineConfig(
-        max_model_len=length,
-        max_num_seqs=len(requests),
-        kv_cache_dtype=target.kv_cache_dtype,
-    )
     with progress_bars() as progress:
         loaded = target.load_target(progress)
+        length = min(target.max_model_len or CONTEXT, CONTEXT, loaded.max_model_len)
+        config = EngineConfig(
+            max_model_len=length,
+            max_num_seqs=len(requests),
+            kv_cache_memory_bytes=target.cache_bytes(),
+            kv_cache_dtype=target.kv_cache_dtype,
+        )
         drafters = _make_drafters(drafter or ["auto"], loaded, config, progress)
         audit = Audit(loaded, drafters, requests, config)
         audit.run_plain(progress)
@@ -247,12 +248,14 @@ def _make_drafters(
     specs: Sequence[str], target: Target, config: EngineConfig, progress: Progress
 ) -> dict[str, Drafter]:
     """Make each drafter once, under the name that its cases carry."""
-    from outrider.build.drafter import make_drafter
-    from outrider.engine.engine import page_budget
+    from outrider.build.drafter import find_drafter
+    from outrider.engine.budget import cache_budget
 
     made: dict[str, Drafter] = {}
     for spec in specs:
-        drafter = make_drafter(spec, target, page_budget(target, config), progress)
+        choice = find_drafter(spec, target, progress)
+        budget = cache_budget(target, config, choice.page_nbytes(target))
+        drafter = choice.load(target.reaching(budget.max_model_len), budget.pages)
         if drafter is not None:
             made[drafter.name if spec == "auto" else spec] = drafter
     return made

@@ -20,6 +20,7 @@ from outrider.config.kv import KvCacheDtype
 from outrider.types.errors import RequestError
 from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams
+from outrider.types.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from outrider.build.target import Target
@@ -59,7 +60,15 @@ MaxModelLen = Annotated[
     _option(
         "--max-model-len",
         least=1,
-        help="Most tokens of prompt and answer; omitted: the model's own limit.",
+        help="Most tokens of prompt and answer; omitted: the model's own limit, or what fits.",
+    ),
+]
+CacheMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-cache-memory-bytes",
+        metavar="SIZE",
+        help="Most memory of the KV caches: 2GiB, 512MiB, 1.5G, or bytes; omitted: 2GiB.",
     ),
 ]
 KvCacheDtypeName = Annotated[
@@ -82,6 +91,12 @@ class TargetOptions:
     threads: Threads = None
     max_model_len: MaxModelLen = None
     kv_cache_dtype: KvCacheDtypeName = "auto"
+    kv_cache_memory_bytes: CacheMemory = None
+
+    def cache_bytes(self) -> int | None:
+        """Most bytes of the KV caches; RequestError if it is no amount of memory."""
+        asked = self.kv_cache_memory_bytes
+        return None if asked is None else parse_bytes("--kv-cache-memory-bytes", asked)
 
     def load_target(self, progress: Progress) -> Target:
         """Load the model alone, to be put into engines of one's own."""
@@ -97,6 +112,7 @@ class TargetOptions:
 
         engine["max_model_len"] = self.max_model_len
         engine["kv_cache_dtype"] = self.kv_cache_dtype
+        engine["kv_cache_memory_bytes"] = self.cache_bytes()
         with progress_bars() as progress:
             return LLM(
                 self.model,

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Final, Literal, TypedDict, get_args
 
 from outrider.config.kv import KV_CACHE_DTYPES, KvCacheDtype
 from outrider.types.errors import RequestError
+from outrider.types.names import Parameters
+from outrider.types.numbers import integer, number, shown
+from outrider.types.synonyms import OPTIONS
 
 Verification = Literal["coupled", "rejection"]
 #: Where this build can run a model; "auto" takes the fastest.
 Device = Literal["auto", "cpu"]
+
+#: Largest count of tokens or sessions.
+MAX_COUNT: Final = 2**31 - 1
+#: Largest count of bytes.
+MAX_BYTES: Final = 2**63 - 1
 
 
 class EngineOptions(TypedDict, total=False):
@@ -21,22 +29,28 @@ class EngineOptions(TypedDict, total=False):
     max_num_batched_tokens: int
     draft_length: int | None
     verification: Verification
-    kv_bytes: int
+    kv_cache_memory_bytes: int | None
     kv_cache_dtype: KvCacheDtype
     confidence_threshold: float
 
 
 @dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(Parameters):
     """Engine limits. None but ``kv_cache_dtype`` can change a token of a coupled or greedy request.
 
+    Names are vLLM's where it has one. Of those, ``max_num_seqs`` and ``max_num_batched_tokens``
+    have smaller defaults here, and the two that are None by default mean what is said below.
+
     Attributes:
-        max_model_len: most tokens of a session, prompt and output; None takes the model's own.
-        max_num_seqs: sessions that share a pass.
+        max_model_len: most tokens of a session, prompt and output; None takes the model's own
+            limit, or as much of it as the KV caches have room for (vLLM: the model's limit).
+        max_num_seqs: sessions that share a pass; they share the pages of the KV caches too.
         max_num_batched_tokens: rows of one pass that prefill may fill.
         draft_length: tokens to draft per round; None chooses by worth, round by round.
         verification: how sampled requests are judged.
-        kv_bytes: budget of the target's KV pages in bytes.
+        kv_cache_memory_bytes: most bytes of the KV caches, the target's and the drafter's
+            together; None is 2 GiB, or half of the free memory if that is less (vLLM: what
+            ``gpu_memory_utilization`` leaves). Memory is taken only as pages are filled.
         kv_cache_dtype: how the target's keys and values are kept, part of the numerics profile;
             "auto" is int8 for quantised weights and bfloat16 for others.
         confidence_threshold: a draft is cut before its first token whose confidence is below this;
@@ -48,27 +62,38 @@ class EngineConfig:
     max_num_batched_tokens: int = 512
     draft_length: int | None = None
     verification: Verification = "coupled"
-    kv_bytes: int = 2 << 30
+    kv_cache_memory_bytes: int | None = None
     kv_cache_dtype: KvCacheDtype = "auto"
     confidence_threshold: float = 0.0
 
+    WHAT = "engine option"
+    HINTS = OPTIONS
+
     def __post_init__(self) -> None:
-        for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_bytes"):
+        """Check every field, and store numbers as Python's own.
+
+        Raises:
+            RequestError: a value is of a wrong type or out of range; it names the option.
+        """
+        for name, low, high, optional in (
+            ("max_model_len", 1, MAX_COUNT, True),
+            ("max_num_seqs", 1, MAX_COUNT, False),
+            ("max_num_batched_tokens", 1, MAX_COUNT, False),
+            ("draft_length", 0, MAX_COUNT, True),
+            ("kv_cache_memory_bytes", 1, MAX_BYTES, True),
+        ):
             value = self.__dict__[name]
-            if value is not None and value < 1:
-                raise RequestError(name, f"must be at least 1, not {value}")
-        if self.kv_cache_dtype not in KV_CACHE_DTYPES:
+            if value is not None or not optional:
+                object.__setattr__(self, name, integer(name, value, low, high))
+        dtype = self.kv_cache_dtype
+        if not isinstance(dtype, str) or dtype not in KV_CACHE_DTYPES:
             raise RequestError(
-                "kv_cache_dtype",
-                f"must be one of {', '.join(KV_CACHE_DTYPES)}, not {self.kv_cache_dtype!r}",
+                "kv_cache_dtype", f"must be one of {', '.join(KV_CACHE_DTYPES)}, not {shown(dtype)}"
             )
-        if self.draft_length is not None and self.draft_length < 0:
-            raise RequestError("draft_length", f"must be at least 0, not {self.draft_length}")
-        if self.verification not in ("coupled", "rejection"):
+        verification = self.verification
+        if not isinstance(verification, str) or verification not in get_args(Verification):
             raise RequestError(
-                "verification", f'must be "coupled" or "rejection", not {self.verification!r}'
+                "verification", f'must be "coupled" or "rejection", not {shown(verification)}'
             )
-        if not 0.0 <= self.confidence_threshold <= 1.0:
-            raise RequestError(
-                "confidence_threshold", f"must be in [0, 1], not {self.confidence_threshold}"
-            )
+        threshold = number("confidence_threshold", self.confidence_threshold, 0.0, 1.0)
+        object.__setattr__(self, "confidence_threshold", threshold)

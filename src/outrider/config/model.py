@@ -21,7 +21,7 @@ class ModelConfig:
         head_dim: width of one head.
         vocab_size: rows of the embedding and of the head.
         rms_eps: added to the mean square in every norm.
-        max_position: trained context length.
+        max_position: longest context, rotary scaling included.
         rotary: rotary embedding parameters.
         tied: the head shares the embedding's weight.
         qkv_bias: q, k and v projections have a bias.

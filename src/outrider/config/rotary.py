@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-RotaryKind = Literal["default", "linear", "llama3", "yarn"]
+RotaryKind = Literal["default", "linear", "llama3", "yarn", "divided"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,8 @@ class RotaryConfig:
 
     Attributes:
         theta: base of the geometric frequency series.
-        kind: which scaling rule applies.
+        kind: which scaling rule applies; "divided" is any other that a GGUF file lists by its
+            results.
         factor: context extension factor (linear, llama3, yarn).
         original_max_position: trained context length (llama3, yarn).
         low_freq_factor: llama3: wavelengths above ``original / low`` are scaled fully.
@@ -25,6 +26,7 @@ class RotaryConfig:
         mscale: yarn: optional numerator of the derived attention factor.
         mscale_all_dim: yarn: optional denominator of the derived attention factor.
         truncate: yarn: round the correction range to whole dimensions.
+        divisors: divided: what each pair's frequency is divided by, head_dim / 2 of them.
     """
 
     theta: float = 10000.0
@@ -39,3 +41,4 @@ class RotaryConfig:
     mscale: float | None = None
     mscale_all_dim: float | None = None
     truncate: bool = True
+    divisors: tuple[float, ...] = ()

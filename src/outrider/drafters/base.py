@@ -119,6 +119,7 @@ class Drafter(ABC):
         default_draft: tokens to propose when nobody chose.
         expected_acceptance: chance of each position, given the one before it, before any was seen.
         max_position: it does not draft for tips at or beyond this position, or None.
+        page_nbytes: bytes of a page of its context cache, 0 if it has none.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Drafter(ABC):
     default_draft: int
     expected_acceptance: tuple[float, ...] = (0.6, 0.6, 0.55, 0.5)
     max_position: int | None = None
+    page_nbytes: int = 0
 
     @abstractmethod
     def begin(self, sampling: DraftSampling) -> DraftState:

@@ -182,6 +182,7 @@ class ContextDrafter(Drafter):
         self.target = target
         self.kernels = target.kernels
         self.pool = PagePool(store)
+        self.page_nbytes = store.page_nbytes
         self.max_position = max_position
         self.reach = reach
         self.tails = TailCounts()

@@ -113,6 +113,7 @@ class HybridDrafter(Drafter):
         self.max_draft = max(ngram.max_draft, learned.max_draft)
         self.default_draft = learned.default_draft
         self.max_position = None
+        self.page_nbytes = ngram.page_nbytes + learned.page_nbytes
 
     def begin(self, sampling: DraftSampling) -> HybridState:
         """Return fresh states of both."""

@@ -23,7 +23,9 @@ from outrider.config.drafter import (
     MtpConfig,
     TargetState,
 )
+from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
 from outrider.loaders.fields import Fields
+from outrider.loaders.hf_config import check_keys, read_eps
 from outrider.loaders.rotary import read_rotary
 from outrider.types.errors import DrafterError
 
@@ -81,10 +83,12 @@ class _Options:
         """The object that holds ``name``."""
         return self.inner if self.inner.has(name) else self.outer
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        """Read an integer, required without a default."""
+    def integer(self, name: str, default: int | None = None, *, low: int | None = None) -> int:
+        """Read an integer of at least ``low``, required without a default."""
         holder = self.holder(name)
-        return holder.integer(name) if default is None else holder.integer(name, default)
+        if default is None:
+            return holder.integer(name, low=low)
+        return holder.integer(name, default, low=low)
 
     def number(self, name: str, default: float) -> float:
         """Read a number."""
@@ -112,16 +116,16 @@ class _Geometry:
 
 def _read_geometry(shape: Fields) -> _Geometry:
     """Read and check the decoder's sizes."""
-    heads = shape.integer("num_attention_heads", low=1)
-    hidden_size = shape.integer("hidden_size", low=1)
+    heads = shape.integer("num_attention_heads", low=1, high=MAX_WIDTH)
+    hidden_size = shape.integer("hidden_size", low=1, high=MAX_WIDTH)
     geometry = _Geometry(
         hidden_size=hidden_size,
-        intermediate_size=shape.integer("intermediate_size", low=1),
+        intermediate_size=shape.integer("intermediate_size", low=1, high=MAX_ROWS),
         num_heads=heads,
         num_kv_heads=shape.integer("num_key_value_heads", heads, low=1),
-        head_dim=shape.integer("head_dim", hidden_size // heads, low=1),
-        rms_eps=shape.number("rms_norm_eps", 1e-6, above=0.0),
-        vocab_size=shape.integer("vocab_size", low=1),
+        head_dim=shape.integer("head_dim", hidden_size // heads, low=1, high=MAX_WIDTH),
+        rms_eps=read_eps(shape, "rms_norm_eps", 1e-6),
+        vocab_size=shape.integer("vocab_size", low=1, high=MAX_ROWS),
         max_position=shape.integer("max_position_embeddings", low=1),
         attention_bias=shape.boolean("attention_bias", False),
     )
@@ -130,8 +134,10 @@ def _read_geometry(shape: Fields) -> _Geometry:
             f"{shape.source}: num_attention_heads is {heads}, not a multiple of "
             f"num_key_value_heads {geometry.num_kv_heads}"
         )
-    if geometry.head_dim % 2:
-        raise DrafterError(f"{shape.source}: head_dim is {geometry.head_dim}, which is odd")
+    if geometry.head_dim % 2 or not geometry.head_dim:
+        raise DrafterError(
+            f"{shape.source}: head_dim is {geometry.head_dim}; it must be even, and at least 2"
+        )
     if shape.string("hidden_act", "silu") != "silu":
         raise shape.error("hidden_act", "silu")
     return geometry
@@ -153,7 +159,8 @@ def read_block_config(fields: Fields, kind: DrafterKind, learned_mask: bool) -> 
     options = _Options(fields.sub("dflash_config"), fields)
     g = _read_geometry(shape)
     _refuse_unsupported(options, g.hidden_size)
-    layers = shape.integer("num_hidden_layers", low=1)
+    layers = shape.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
+    check_keys(shape, layers * g.num_kv_heads * g.head_dim)
     sliding = _read_sliding(shape, options, layers)
     config = DrafterConfig(
         kind=kind,
@@ -191,7 +198,7 @@ def _with_markov(config: DrafterConfig, options: _Options) -> DrafterConfig:
     """Add the Markov and confidence heads."""
     holder = options.holder("markov_head_type")
     name = holder.choice("markov_head_type", MARKOV_KINDS, "vanilla")
-    rank = options.integer("markov_rank", 0)
+    rank = options.integer("markov_rank", 0, low=0)
     confidence = options.boolean("enable_confidence_head", False)
     with_markov = confidence and options.boolean("confidence_head_with_markov", False)
     if with_markov and not rank:
@@ -218,10 +225,10 @@ def _with_selector(config: DrafterConfig, options: _Options) -> DrafterConfig:
         )
     return replace(
         config,
-        conv_kernel_size=options.integer("conv_kernel_size"),
+        conv_kernel_size=options.integer("conv_kernel_size", low=1),
         conv_group_size=group,
-        selector_rank=options.integer("selector_rank"),
-        selector_top_k=min(options.integer("selector_top_k"), config.vocab_size),
+        selector_rank=options.integer("selector_rank", low=1),
+        selector_top_k=min(options.integer("selector_top_k", low=1), config.vocab_size),
     )
 
 
@@ -317,8 +324,10 @@ def _read_windows(
     """Window of each layer; ``use_sliding_window: false`` switches all of them off."""
     if not any(sliding) or not shape.boolean("use_sliding_window", True):
         return (None,) * len(sliding)
-    swa = options.holder("swa_window_size").integer("swa_window_size", None, low=1)
-    window = shape.integer("sliding_window", low=1) if swa is None else swa
+    swa = options.holder("swa_window_size").integer(
+        "swa_window_size", None, low=1, high=MAX_POSITIONS
+    )
+    window = shape.integer("sliding_window", low=1, high=MAX_POSITIONS) if swa is None else swa
     return tuple(window if is_sliding else None for is_sliding in sliding)
 
 
@@ -347,6 +356,7 @@ def read_mtp_config(fields: Fields) -> MtpConfig:
         DrafterError: a field asks for something impossible or unsupported.
     """
     g = _read_geometry(fields)
+    check_keys(fields, g.num_kv_heads * g.head_dim)
     layers = fields.integer("mtp_num_hidden_layers", 1)
     if layers != 1:
         raise DrafterError(f"{fields.source}: mtp_num_hidden_layers is {layers}; supported is 1")
@@ -365,7 +375,7 @@ def read_mtp_config(fields: Fields) -> MtpConfig:
         num_target_layers=fields.integer("num_target_layers", 0),
         depth=fields.integer("draft_depth", 3, low=1),
         target_state=next(kind for kind in TARGET_STATES if kind == state),
-        window=fields.integer("sliding_window", None, low=1)
+        window=fields.integer("sliding_window", None, low=1, high=MAX_POSITIONS)
         if fields.boolean("use_sliding_window", False)
         else None,
         qk_norm=fields.boolean("qk_norm", True),

@@ -19,6 +19,7 @@ from outrider.drafters.head import DraftHead
 from outrider.drafters.layouts import read_block_config, read_kind, read_mtp_config
 from outrider.drafters.markov import ConfidenceHead, load_markov
 from outrider.drafters.mtp import MtpDrafter
+from outrider.kernels.table import Kernels
 from outrider.kernels.weights import BLOCK_FORMATS, RawWeight, raw_float
 from outrider.loaders.fields import read_json
 from outrider.loaders.safetensors import TensorFolder
@@ -116,25 +117,50 @@ class DrafterTensors:
         return self._folder.integers(self._stored.get(name, name), shape)
 
 
-def load_drafter(path: Path, target: DenseModel, draft_pages: int) -> Drafter:
+def draft_page_nbytes(path: Path, kernels: Kernels) -> int:
+    """Bytes of a page of a drafter's context cache, which its configuration tells.
+
+    Raises:
+        DrafterError: the configuration cannot be read, or describes no drafter.
+    """
+    try:
+        fields = read_json(path / "config.json")
+        kind = read_kind(fields)
+        if kind == "mtp":
+            mtp = read_mtp_config(fields)
+            layers, heads, width = 1, mtp.num_kv_heads, mtp.head_dim
+            return kernels.allocate(layers, 1, heads, width, kernels.draft_kv_dtype).page_nbytes
+        # Whether a vector of the checkpoint stands for the mask changes no size.
+        block = read_block_config(fields, kind, learned_mask=True)
+    except ModelError as error:
+        raise DrafterError(str(error)) from None
+    layers, heads, width = block.num_layers, block.num_kv_heads, block.head_dim
+    return kernels.allocate(layers, 1, heads, width, kernels.draft_kv_dtype).page_nbytes
+
+
+def load_drafter(
+    path: Path, target: DenseModel, draft_pages: int, positions: int | None = None
+) -> Drafter:
     """Load a drafter for a target.
 
     Args:
         path: folder of a DFlash, DFlash2, DSpark or MTP checkpoint.
         target: the model it will draft for.
         draft_pages: pages of its context cache.
+        positions: most tokens of a session; None takes the target's own limit.
 
     Raises:
         DrafterError: the folder cannot be read, holds no drafter, or one that does not fit; one
             line that names the field or tensor and both values.
     """
     try:
-        return _load(path, target, draft_pages)
+        longest = target.config.max_position if positions is None else positions
+        return _load(path, target, draft_pages, longest)
     except ModelError as error:
         raise DrafterError(str(error)) from None
 
 
-def _load(path: Path, target: DenseModel, draft_pages: int) -> Drafter:
+def _load(path: Path, target: DenseModel, draft_pages: int, longest: int) -> Drafter:
     fields = read_json(path / "config.json")
     kind = read_kind(fields)
     quantization = fields.sub("outrider_quantization").string("format", None)
@@ -143,12 +169,13 @@ def _load(path: Path, target: DenseModel, draft_pages: int) -> Drafter:
     tensors = DrafterTensors(TensorFolder(path), quantization is not None)
     if kind == "mtp":
         mtp_config = read_mtp_config(fields)
-        mtp_config = replace(mtp_config, max_position=_reach(mtp_config, target))
+        # Tables for what a file claims beyond what can occur might not fit memory.
+        mtp_config = replace(mtp_config, max_position=min(mtp_config.max_position, longest))
         _check_fit(str(path), mtp_config, target)
         head = _head(str(path), mtp_config, target, tensors)
         return MtpDrafter(mtp_config, target, head, tensors, draft_pages)
     config = read_block_config(fields, kind, tensors.has("mask_embedding"))
-    config = replace(config, max_position=_reach(config, target))
+    config = replace(config, max_position=min(config.max_position, longest))
     _check_fit(str(path), config, target)
     _check_block(str(path), config, target)
     head = _head(str(path), config, target, tensors)
@@ -174,11 +201,6 @@ def _assemble(
     markov = load_markov(config, kernels, tensors) if config.markov_rank else None
     confidence = ConfidenceHead(config, kernels, tensors) if config.confidence else None
     return DSparkDrafter(backbone, target, head, draft_pages, markov, confidence)
-
-
-def _reach(config: DrafterConfig | MtpConfig, target: DenseModel) -> int:
-    """Positions that can occur: tables for what a file claims beyond them might not fit memory."""
-    return min(config.max_position, target.config.max_position)
 
 
 def _check_fit(source: str, config: DrafterConfig | MtpConfig, target: DenseModel) -> None:

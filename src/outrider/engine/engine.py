@@ -13,14 +13,16 @@ import torch
 from numpy.typing import NDArray
 
 from outrider.build.target import Target
-from outrider.caches.paged import PagedCache, pages_for
+from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype
 from outrider.drafters.base import Drafter, DraftSampling
+from outrider.engine.budget import OPTION, CacheBudget, cache_budget
 from outrider.engine.family import Family
 from outrider.engine.request import Request, seed_of
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
+from outrider.kernels.table import PageStore
 from outrider.runner.runner import Runner
 from outrider.scheduler.scheduler import Limits, Scheduler
 from outrider.session.drafting import PROFILE_ROWS, Drafting
@@ -31,6 +33,7 @@ from outrider.session.stream import StreamLimits, TokenStream
 from outrider.session.worth import CostCurve, Pace, Worth
 from outrider.types.errors import RequestError
 from outrider.types.output import Delta, RequestOutput
+from outrider.types.sizes import show_bytes
 from outrider.types.telemetry import RoundSeconds
 from outrider.verify.choosers import Gumbel, make_chooser
 
@@ -48,21 +51,29 @@ class Engine:
         target: Target,
         drafter: Drafter | None,
         config: EngineConfig,
+        budget: CacheBudget | None = None,
         worth: Worth | None = None,
     ) -> None:
         """Allocate pages and bind the parts of a round.
 
-        ``worth`` holds prices that are known beforehand; without it they are measured here.
+        Args:
+            target: the model.
+            drafter: None decodes plainly.
+            config: limits and choices.
+            budget: what the caches get; None divides what ``config`` allows.
+            worth: prices that are known beforehand; None measures them here.
 
         Raises:
             RequestError: the KV budget cannot hold one session of full length.
         """
-        self._target = target
+        if budget is None:
+            draft_page = 0 if drafter is None else drafter.page_nbytes
+            budget = cache_budget(target, config, draft_page)
+        self._max_len = budget.max_model_len
+        self._target = target = target.reaching(self._max_len)
         self._drafter = drafter
         self._config = config
-        self._max_len = min(config.max_model_len or target.max_model_len, target.max_model_len)
-        pages = target.model.allocate(page_budget(target, config), config.kv_cache_dtype)
-        self._pool = PagePool(pages)
+        self._pool = PagePool(_allocate(target, budget, config))
         draft_length = 0 if drafter is None else _draft_length(drafter, config)
         limits = Limits(config.max_num_seqs, config.max_num_batched_tokens, draft_length)
         pool = self._pool
@@ -71,7 +82,7 @@ class Engine:
         self._runner = Runner(target.model, self._pool.store, taps)
         self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
         if drafter is not None and config.draft_length is None:
-            self._drafting.worth = worth or self._prices()
+            self._drafting.worth = worth or self._prices(drafter)
         self._rounds = Rounds(self._drafting)
         self._gumbel = _gumbel_of(target)
         self._families: dict[str, Family] = {}
@@ -309,13 +320,13 @@ class Engine:
         # Without a drafter the same phases run, with nothing to do.
         return (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
 
-    def _prices(self) -> Worth:
+    def _prices(self, drafter: Drafter) -> Worth:
         """Prices of this target's passes and of this drafter's drafts, measured."""
-        curve = CostCurve(self._runner.profile(self._pool))
-        taps = self._runner.scratch_taps(self._pool, PROFILE_ROWS)
-        drafter = self._drafter
-        expected = drafter.expected_acceptance if drafter is not None else (0.0,)
-        return Worth(curve, self._drafting.profile(taps), expected)
+        curve = CostCurve(self._runner.profile(self._pool, self._max_len))
+        rows = min(PROFILE_ROWS, self._max_len)
+        taps = self._runner.scratch_taps(self._pool, rows)
+        seconds = self._drafting.profile(taps, self._max_len)
+        return Worth(curve, seconds, drafter.expected_acceptance)
 
     def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
         """Note what a round of decoding cost; rounds that feed prompts have another shape."""
@@ -380,25 +391,19 @@ def _draft_length(drafter: Drafter, config: EngineConfig) -> int:
     return min(config.draft_length, drafter.max_draft)
 
 
-def page_budget(target: Target, config: EngineConfig) -> int:
-    """Pages of the target's cache: what all seats could fill, within the byte budget.
-
-    One spare page per seat covers a page copied before it is written.
+def _allocate(target: Target, budget: CacheBudget, config: EngineConfig) -> PageStore:
+    """Pages of the target's cache.
 
     Raises:
-        RequestError: the budget cannot hold one session of full length.
+        RequestError: the system refuses the memory.
     """
-    length = min(config.max_model_len or target.max_model_len, target.max_model_len)
-    page = target.model.allocate(1, config.kv_cache_dtype).page_nbytes
-    least = pages_for(length) + 1
-    pages = min(config.max_num_seqs * least, config.kv_bytes // page)
-    if pages < least:
+    try:
+        return target.model.allocate(budget.pages, config.kv_cache_dtype)
+    except (MemoryError, RuntimeError):
         raise RequestError(
-            "max_model_len",
-            f"{length} tokens take {-(-least * page >> 20)} MiB of KV cache and the budget is "
-            f"{config.kv_bytes >> 20} MiB; lower it or raise kv_bytes",
-        )
-    return pages
+            "kv_cache_memory_bytes",
+            f"this process cannot have {show_bytes(budget.nbytes)} of memory; lower {OPTION}",
+        ) from None
 
 
 def _gumbel_of(target: Target) -> Gumbel:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Self, Unpack
+from typing import Final, Self, Unpack
 
-from outrider.build.drafter import make_drafter
 from outrider.build.target import Target, load_target
 from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.kv import KvDtype
 from outrider.config.model import ModelConfig
-from outrider.engine.engine import Engine, page_budget
+from outrider.engine.assembly import make_engine
+from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.kernels.select import select
+from outrider.llm.arguments import check_options, check_variant, place, text, thread_count
 from outrider.llm.inputs import (
     Conversation,
     Prompt,
@@ -30,6 +33,8 @@ from outrider.types.output import RequestOutput
 from outrider.types.progress import Progress, silent
 from outrider.types.sampling import SamplingParams
 
+_LOG: Final = logging.getLogger("outrider")
+
 
 class LLM:
     """One loaded model with one drafter.
@@ -45,9 +50,9 @@ class LLM:
 
     def __init__(
         self,
-        model: str = "smollm2",
+        model: str | os.PathLike[str] = "smollm2",
         *,
-        drafter: str = "auto",
+        drafter: str | os.PathLike[str] = "auto",
         device: str = "auto",
         threads: int | None = None,
         kernels: str | None = None,
@@ -56,43 +61,66 @@ class LLM:
     ) -> None:
         """Load a model and its drafter.
 
+        Sessions get as much of the model's context as the KV caches have room for; one line says
+        so if that is not all of it.
+
         Args:
             model: "smollm2", a checkpoint folder, a .gguf file, or a hub id.
-            drafter: "auto", "none", "ngram", a checkpoint folder, or a hub id.
+            drafter: "auto", "none", "ngram", a shipped one by name, a checkpoint folder, or a hub
+                id.
             device: "auto" or "cpu".
-            threads: CPU threads; None takes every core.
+            threads: CPU threads, at least 1; None takes every core.
             kernels: pins an implementation of the operators, "reference" among them.
             progress: told about loading.
             options: limits and choices of the engine: the fields of ``EngineConfig``, such as
                 draft_length, kv_cache_dtype, max_model_len, max_num_seqs or verification.
 
         Raises:
-            OutriderError: something cannot be loaded, does not fit, or is out of range.
+            RequestError: an option is unknown, of a wrong type or out of range; it names the
+                option, and what other engines call by that name.
+            OutriderError: something cannot be loaded or does not fit.
         """
+        check_options(options)
         config = EngineConfig(**options)
-        table = select(device, threads, kernels)
-        self._bind(
-            load_target(model, table, config.max_model_len, progress), drafter, config, progress
-        )
+        spec = place("model", model, '"smollm2"')
+        drafts = place("drafter", drafter, '"auto" or "none"')
+        path = None if kernels is None else text("kernels", kernels, '"reference"')
+        if not callable(progress):
+            raise RequestError("progress", f"must be a function, not {progress!r:.60}")
+        table = select(text("device", device, '"cpu"'), thread_count(threads), path)
+        target = load_target(spec, table, config.max_model_len, progress)
+        self._bind(target, drafts, config, progress)
+        if self._note is not None:
+            _LOG.warning("%s", self._note)
 
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
-        self._target = target
         self._config = config
         self._drafter = drafter
-        made = make_drafter(drafter, target, page_budget(target, config), progress)
-        self._engine: Engine | None = Engine(target, made, config)
-        self._owner = EngineOwner(self._engine)
+        engine, budget = make_engine(target, drafter, config, progress)
+        self._engine: Engine | None = engine
+        self._owner = EngineOwner(engine)
+        self._target = target.reaching(budget.max_model_len)
+        self._note = budget.note
 
-    def variant(self, drafter: str | None = None, **options: Unpack[EngineOptions]) -> LLM:
+    def variant(
+        self, drafter: str | os.PathLike[str] | None = None, **options: Unpack[EngineOptions]
+    ) -> LLM:
         """Return another engine over the same loaded weights.
 
         Args:
             drafter: as in the constructor; None keeps what this one was given.
-            options: fields of ``EngineConfig`` to change.
+            options: fields of ``EngineConfig`` to change; None stands for a default again.
+
+        Raises:
+            OutriderError: as in the constructor.
         """
-        twin = LLM.__new__(LLM)
+        check_variant(options)
         config = replace(self._config, **options)
-        twin._bind(self._target, self._drafter if drafter is None else drafter, config, silent)
+        drafts = self._drafter if drafter is None else place("drafter", drafter, '"none"')
+        twin = LLM.__new__(LLM)
+        twin._bind(self._target, drafts, config, silent)
+        if twin._note not in (None, self._note):
+            _LOG.warning("%s", twin._note)
         return twin
 
     def close(self) -> None:
@@ -207,7 +235,7 @@ class LLM:
     def _raw(self, prompt: Prompt) -> Request:
         if isinstance(prompt, str):
             return Request(self.tokenizer.encode(prompt, add_special=True), prompt=prompt)
-        return Request(prompt)
+        return Request([int(token) for token in prompt])
 
     def _chat(self, messages: Conversation) -> Request:
         return Request(self.tokenizer.encode_chat(messages))

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, TypeVar, overload
 
+from outrider.loaders.files import require_file
 from outrider.types.errors import ModelError
 
 D = TypeVar("D")
@@ -28,7 +29,10 @@ REQUIRED: Final = _Required.REQUIRED
 
 def show(value: object) -> str:
     """Return ``value`` for a message: one line, at most about 80 characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return "a number of thousands of digits"
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
 
 
@@ -39,7 +43,10 @@ def _is_integer(value: object) -> bool:
 def _is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value)
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
 
 
 def _is_list_of(test: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -82,6 +89,10 @@ class Fields:
         """Names of all fields, null ones included."""
         return frozenset(self._values)
 
+    def differs(self, other: Fields) -> bool:
+        """Whether the two objects hold different fields."""
+        return self._values != other._values
+
     def value(self, name: str) -> object:
         """The field as it was parsed; None if it is missing."""
         return self._values.get(name)
@@ -112,33 +123,59 @@ class Fields:
         return convert(value)
 
     @overload
-    def integer(self, name: str, *, low: int | None = None) -> int: ...
+    def integer(self, name: str, *, low: int | None = None, high: int | None = None) -> int: ...
     @overload
-    def integer(self, name: str, default: D, *, low: int | None = None) -> int | D: ...
     def integer(
-        self, name: str, default: D | _Required = REQUIRED, *, low: int | None = None
+        self, name: str, default: D, *, low: int | None = None, high: int | None = None
+    ) -> int | D: ...
+    def integer(
+        self,
+        name: str,
+        default: D | _Required = REQUIRED,
+        *,
+        low: int | None = None,
+        high: int | None = None,
     ) -> int | D:
-        """Read an integer, at least ``low`` if that is given. A boolean is not an integer."""
+        """Read an integer within the bounds that are given. A boolean is not an integer."""
 
-        def fits(value: object) -> bool:
+        def typed(value: object) -> bool:
             return isinstance(value, int) and _is_integer(value) and (low is None or value >= low)
 
+        def fits(value: object) -> bool:
+            return typed(value) and (high is None or _as_int(value) <= high)
+
         expected = "an integer" if low is None else f"an integer of at least {low}"
+        if high is not None and typed(self._values.get(name)):
+            expected += f" and at most {high}"
         return self._read(name, default, expected, fits, _as_int)
 
     @overload
-    def number(self, name: str, *, above: float | None = None) -> float: ...
-    @overload
-    def number(self, name: str, default: D, *, above: float | None = None) -> float | D: ...
     def number(
-        self, name: str, default: D | _Required = REQUIRED, *, above: float | None = None
+        self, name: str, *, above: float | None = None, high: float | None = None
+    ) -> float: ...
+    @overload
+    def number(
+        self, name: str, default: D, *, above: float | None = None, high: float | None = None
+    ) -> float | D: ...
+    def number(
+        self,
+        name: str,
+        default: D | _Required = REQUIRED,
+        *,
+        above: float | None = None,
+        high: float | None = None,
     ) -> float | D:
-        """Read a finite number, greater than ``above`` if that is given."""
+        """Read a finite number, greater than ``above`` and at most ``high`` if those are given."""
 
-        def fits(value: object) -> bool:
+        def typed(value: object) -> bool:
             return _is_number(value) and (above is None or _as_float(value) > above)
 
+        def fits(value: object) -> bool:
+            return typed(value) and (high is None or _as_float(value) <= high)
+
         expected = "a finite number" if above is None else f"a finite number above {above:g}"
+        if high is not None and typed(self._values.get(name)):
+            expected += f" and at most {high:g}"
         return self._read(name, default, expected, fits, _as_float)
 
     @overload
@@ -234,8 +271,9 @@ def read_json(path: Path) -> Fields:
     """Read the JSON object in ``path``.
 
     Raises:
-        ModelError: the file is missing, unreadable, not JSON, or not an object.
+        ModelError: the file is missing, unreadable, no file at all, not JSON, or not an object.
     """
+    require_file(path)
     try:
         parsed = json.loads(path.read_bytes())
     except FileNotFoundError:

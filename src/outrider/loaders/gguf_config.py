@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Final
 
@@ -9,13 +10,18 @@ import torch
 
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
+from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
+from outrider.loaders.context import scaled
 from outrider.loaders.fields import Fields
 from outrider.loaders.gguf_reader import GgufFile
+from outrider.loaders.hf_config import check_keys, read_eps
 from outrider.text.gguf_tokenizer import CONTROL
 from outrider.types.errors import ModelError
 
 ARCHITECTURES: Final = ("llama", "qwen2", "qwen3")
 DEFAULT_THETA: Final = 10000.0
+
+_LOG: Final = logging.getLogger("outrider")
 
 ROPE_FACTORS: Final = "rope_freqs.weight"
 
@@ -73,26 +79,28 @@ def read_config(file: GgufFile) -> ModelConfig:
         )
     arch = fields.choice("general.architecture", ARCHITECTURES)
     _refuse_foreign(fields, arch)
-    hidden = fields.integer(f"{arch}.embedding_length", low=1)
-    heads = fields.integer(f"{arch}.attention.head_count", low=1)
-    kv_heads = fields.integer(f"{arch}.attention.head_count_kv", heads, low=1)
+    hidden = fields.integer(f"{arch}.embedding_length", low=1, high=MAX_WIDTH)
+    layers = fields.integer(f"{arch}.block_count", low=1, high=MAX_LAYERS)
+    heads = _of_all_layers(fields, f"{arch}.attention.head_count", layers)
+    kv_heads = _of_all_layers(fields, f"{arch}.attention.head_count_kv", layers, heads)
     if heads % kv_heads:
         raise fields.error(f"{arch}.attention.head_count_kv", f"a divisor of {heads} heads")
-    layers = fields.integer(f"{arch}.block_count", low=1)
     head_dim = _head_dim(fields, arch, hidden, heads)
-    max_position = fields.integer(f"{arch}.context_length", low=1)
+    check_keys(fields, layers * kv_heads * head_dim)
+    rotary = _rotary(file, fields, arch, head_dim)
+    trained = fields.integer(f"{arch}.context_length", low=1, high=MAX_POSITIONS)
     return ModelConfig(
         architecture=arch,
         hidden_size=hidden,
-        intermediate_size=fields.integer(f"{arch}.feed_forward_length", low=1),
+        intermediate_size=_of_all_layers(fields, f"{arch}.feed_forward_length", layers),
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        vocab_size=_vocab_size(file, hidden),
-        rms_eps=fields.number(f"{arch}.attention.layer_norm_rms_epsilon", above=0.0),
-        max_position=max_position,
-        rotary=_rotary(file, fields, arch, head_dim),
+        vocab_size=_vocab_size(file, fields, arch, hidden),
+        rms_eps=read_eps(fields, f"{arch}.attention.layer_norm_rms_epsilon"),
+        max_position=scaled(fields, trained, rotary),
+        rotary=rotary,
         tied="output.weight" not in file.tensors,
         qkv_bias="blk.0.attn_q.bias" in file.tensors,
         o_bias="blk.0.attn_output.bias" in file.tensors,
@@ -114,7 +122,7 @@ def _refuse_foreign(fields: Fields, arch: str) -> None:
 
 def _head_dim(fields: Fields, arch: str, hidden: int, heads: int) -> int:
     """Width of one head; keys, values and the rotated part must all have it."""
-    head_dim = fields.integer(f"{arch}.attention.key_length", None, low=2)
+    head_dim = fields.integer(f"{arch}.attention.key_length", None, low=2, high=MAX_WIDTH)
     if head_dim is None:
         if hidden % heads:
             raise fields.error(f"{arch}.attention.head_count", f"a divisor of width {hidden}")
@@ -127,8 +135,21 @@ def _head_dim(fields: Fields, arch: str, hidden: int, heads: int) -> int:
     return head_dim
 
 
-def _vocab_size(file: GgufFile, hidden: int) -> int:
-    """Rows of the embedding."""
+def _of_all_layers(fields: Fields, key: str, layers: int, default: int | None = None) -> int:
+    """A size that every layer has; a file may list it layer by layer."""
+    value = fields.value(key)
+    if isinstance(value, list):
+        each = set(fields.integers(key))
+        if len(value) < layers or len(each) != 1:
+            raise fields.error(key, f"the same in each of {layers} layers")
+        fields = Fields(fields.source, {key: each.pop()})
+    if default is None:
+        return fields.integer(key, low=1, high=MAX_ROWS)
+    return fields.integer(key, default, low=1, high=MAX_ROWS)
+
+
+def _vocab_size(file: GgufFile, fields: Fields, arch: str, hidden: int) -> int:
+    """Rows of the embedding, whatever the metadata says."""
     entry = file.tensors.get("token_embd.weight")
     if entry is None:
         raise ModelError(f"{file.source}: tensor token_embd.weight is missing")
@@ -137,13 +158,23 @@ def _vocab_size(file: GgufFile, hidden: int) -> int:
             f"{file.source}: tensor token_embd.weight has shape {list(entry.shape)}, "
             f"expected [vocabulary, {hidden}]"
         )
-    return entry.shape[0]
+    rows = entry.shape[0]
+    stated = fields.integer(f"{arch}.vocab_size", rows)
+    if stated != rows:
+        _LOG.warning(
+            "%s: %s.vocab_size is %d, but the embedding has %d rows; these are the vocabulary",
+            file.source,
+            arch,
+            stated,
+            rows,
+        )
+    return rows
 
 
 def _windows(fields: Fields, arch: str, layers: int) -> tuple[int | None, ...]:
     """Windows per layer. Only Mistral's, which covers every layer, can be stored in such a file."""
     key = f"{arch}.attention.sliding_window"
-    window = fields.integer(key, 0, low=0)
+    window = fields.integer(key, 0, low=0, high=MAX_POSITIONS)
     if window and arch != "llama":
         raise fields.error(key, f"absent: the file does not say which {arch} layers have a window")
     return (window or None,) * layers
@@ -174,11 +205,11 @@ def _rotary(file: GgufFile, fields: Fields, arch: str, head_dim: int) -> RotaryC
     kind = fields.choice(f"{scaling}.type", ("none", "linear", "yarn"), implied)
     if factor < 1.0:
         raise fields.error(f"{scaling}.factor", "a number of at least 1")
-    original = fields.integer(f"{scaling}.original_context_length", None, low=1)
+    original = fields.integer(f"{scaling}.original_context_length", None, low=1, high=MAX_POSITIONS)
     if ROPE_FACTORS in file.tensors:
         if kind != "none":
             raise fields.error(f"{scaling}.type", f"none beside the tensor {ROPE_FACTORS}")
-        return _llama3(file, theta, head_dim, original or LLAMA3_ORIGINAL)
+        return _divided(file, theta, head_dim, original or LLAMA3_ORIGINAL)
     if kind == "linear":
         return RotaryConfig(theta, "linear", factor)
     if kind == "yarn":
@@ -189,7 +220,7 @@ def _rotary(file: GgufFile, fields: Fields, arch: str, head_dim: int) -> RotaryC
 def _yarn(fields: Fields, arch: str, theta: float, factor: float) -> RotaryConfig:
     """Yarn scaling. A stored attention factor multiplies the one derived from ``factor``."""
     scaling = f"{arch}.rope.scaling"
-    context = fields.integer(f"{arch}.context_length", low=1)
+    context = fields.integer(f"{arch}.context_length", low=1, high=MAX_POSITIONS)
     stored = fields.number(f"{scaling}.attn_factor", None, above=0.0)
     if stored is None:
         stored = fields.number(f"{scaling}.yarn_attn_factor", 1.0, above=0.0)
@@ -198,7 +229,7 @@ def _yarn(fields: Fields, arch: str, theta: float, factor: float) -> RotaryConfi
         theta,
         "yarn",
         factor,
-        fields.integer(f"{scaling}.original_context_length", context, low=1),
+        fields.integer(f"{scaling}.original_context_length", context, low=1, high=MAX_POSITIONS),
         beta_fast=fields.number(f"{scaling}.yarn_beta_fast", 32.0, above=0.0),
         beta_slow=fields.number(f"{scaling}.yarn_beta_slow", 1.0, above=0.0),
         attention_factor=None if stored == 1.0 else stored * derived,
@@ -219,8 +250,8 @@ def llama3_factors(rotary: RotaryConfig, head_dim: int) -> torch.Tensor:
     return 1.0 / ((1.0 - kept) / rotary.factor + kept)
 
 
-def _llama3(file: GgufFile, theta: float, head_dim: int, original: int) -> RotaryConfig:
-    """Recover llama3 scaling from its frequency factors, and check that it gives them back."""
+def _divided(file: GgufFile, theta: float, head_dim: int, original: int) -> RotaryConfig:
+    """Rotary parameters from the frequency factors: llama3 scaling if they are its, else as is."""
     entry = file.tensors[ROPE_FACTORS]
     if entry.format != "F32" or entry.shape != (head_dim // 2,):
         raise ModelError(
@@ -228,6 +259,11 @@ def _llama3(file: GgufFile, theta: float, head_dim: int, original: int) -> Rotar
             f"not {list(entry.shape)}"
         )
     stored = file.data(ROPE_FACTORS).double()
+    if not bool(torch.isfinite(stored).all()) or float(stored.min()) <= 0.0:
+        raise ModelError(
+            f"{file.source}: tensor {ROPE_FACTORS} must hold finite numbers above 0: they divide "
+            "the rotary frequencies"
+        )
     rotary = RotaryConfig(
         theta,
         "llama3",
@@ -236,11 +272,7 @@ def _llama3(file: GgufFile, theta: float, head_dim: int, original: int) -> Rotar
         low_freq_factor=LLAMA3_LOW,
         high_freq_factor=LLAMA3_HIGH,
     )
-    wanted = llama3_factors(rotary, head_dim) if rotary.factor >= 1.0 else torch.zeros_like(stored)
-    if not torch.allclose(stored, wanted, rtol=FACTOR_TOLERANCE, atol=0.0):
-        raise ModelError(
-            f"{file.source}: tensor {ROPE_FACTORS} holds frequency factors up to "
-            f"{rotary.factor:g} that are not llama3 scaling of a context of {original}; "
-            "no other kind is supported"
-        )
-    return rotary
+    wanted = llama3_factors(rotary, head_dim)
+    if torch.allclose(stored, wanted, rtol=FACTOR_TOLERANCE, atol=0.0):
+        return rotary
+    return RotaryConfig(theta, "divided", divisors=tuple(stored.tolist()))

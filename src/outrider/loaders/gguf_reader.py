@@ -16,6 +16,7 @@ from typing import Final
 import torch
 
 from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS
+from outrider.loaders.files import require_file
 from outrider.types.errors import ModelError
 
 MAGIC: Final = b"GGUF"
@@ -299,6 +300,7 @@ class GgufFile:
                 the message says which byte is wrong.
         """
         self.source = str(path)
+        require_file(path)
         try:
             with path.open("rb") as stream:
                 self.size = stream.seek(0, 2)

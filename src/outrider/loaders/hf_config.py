@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Final, Literal
 
 from outrider.config.model import ModelConfig
+from outrider.config.sizes import (
+    MAX_EPS,
+    MAX_KEYS,
+    MAX_LAYERS,
+    MAX_POSITIONS,
+    MAX_ROWS,
+    MAX_WIDTH,
+    MIN_EPS,
+)
+from outrider.loaders.context import read_context
 from outrider.loaders.fields import Fields, read_json
+from outrider.loaders.files import existing_file
 from outrider.loaders.rotary import read_rotary
 from outrider.types.errors import ModelError
 
@@ -55,30 +66,33 @@ def read_config(folder: Path) -> ModelConfig:
         ModelError: an unknown architecture, a missing field or an impossible value; the message
             names the file, the field, its value and what would be right.
     """
-    fields = read_json(folder / CONFIG)
+    fields = _text_fields(read_json(folder / CONFIG))
     architecture = fields.choice("model_type", FAMILIES)
     family = FAMILIES[architecture]
     _refuse_foreign(fields, family)
-    hidden = fields.integer("hidden_size", low=1)
-    heads = fields.integer("num_attention_heads", low=1)
+    hidden = fields.integer("hidden_size", low=1, high=MAX_WIDTH)
+    heads = fields.integer("num_attention_heads", low=1, high=MAX_WIDTH)
     kv_heads = fields.integer("num_key_value_heads", heads, low=1)
     if heads % kv_heads:
         raise fields.error("num_key_value_heads", f"a divisor of {heads} attention heads")
-    layers = fields.integer("num_hidden_layers", low=1)
-    max_position = fields.integer("max_position_embeddings", low=1)
+    layers = fields.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
+    trained = fields.integer("max_position_embeddings", low=1, high=MAX_POSITIONS)
+    head_dim = _head_dim(fields, family, hidden, heads)
+    check_keys(fields, layers * kv_heads * head_dim)
+    rotary = read_rotary(fields, trained)
     with_field = family.biases == "field" and fields.boolean("attention_bias", False)
     return ModelConfig(
         architecture=architecture,
         hidden_size=hidden,
-        intermediate_size=fields.integer("intermediate_size", low=1),
+        intermediate_size=fields.integer("intermediate_size", low=1, high=MAX_ROWS),
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=kv_heads,
-        head_dim=_head_dim(fields, family, hidden, heads),
-        vocab_size=fields.integer("vocab_size", low=1),
-        rms_eps=fields.number("rms_norm_eps", above=0.0),
-        max_position=max_position,
-        rotary=read_rotary(fields, max_position),
+        head_dim=head_dim,
+        vocab_size=fields.integer("vocab_size", low=1, high=MAX_ROWS),
+        rms_eps=read_eps(fields, "rms_norm_eps"),
+        max_position=read_context(folder, fields, trained, rotary),
+        rotary=rotary,
         tied=fields.boolean("tie_word_embeddings", False),
         qkv_bias=with_field or family.biases == "qkv",
         o_bias=with_field,
@@ -87,6 +101,39 @@ def read_config(folder: Path) -> ModelConfig:
         eos_ids=_eos_ids(folder, fields),
         bos_id=_bos_id(fields),
     )
+
+
+def _text_fields(fields: Fields) -> Fields:
+    """The part that describes the text model: the whole, or what is nested as ``text_config``."""
+    nested = fields.sub("text_config")
+    return nested if nested.has("num_attention_heads") else fields
+
+
+def read_eps(fields: Fields, name: str, default: float | None = None) -> float:
+    """Read what a norm adds to the mean square; required without a default.
+
+    Raises:
+        ModelError: it is zero, to float32 as well, or absurdly large.
+    """
+    if default is not None and not fields.has(name):
+        return default
+    eps = fields.number(name, above=0.0, high=MAX_EPS)
+    if eps < MIN_EPS:
+        raise fields.error(name, f"a finite number of at least {MIN_EPS:g}, which float32 can hold")
+    return eps
+
+
+def check_keys(fields: Fields, keys: int) -> None:
+    """Refuse keys of one token, in all layers together, that no cache could hold.
+
+    Raises:
+        ModelError: there are too many.
+    """
+    if keys > MAX_KEYS:
+        raise ModelError(
+            f"{fields.source}: layers, key-value heads and the head width make {keys} key values "
+            f"a token; at most {MAX_KEYS} are supported"
+        )
 
 
 def _refuse_foreign(fields: Fields, family: Family) -> None:
@@ -108,7 +155,7 @@ def _refuse_foreign(fields: Fields, family: Family) -> None:
 
 def _head_dim(fields: Fields, family: Family, hidden: int, heads: int) -> int:
     """Width of one head; even, because rotary pairs are its halves."""
-    head_dim = fields.integer("head_dim", family.head_dim, low=2)
+    head_dim = fields.integer("head_dim", family.head_dim, low=2, high=MAX_WIDTH)
     if head_dim is None:
         if hidden % heads:
             raise fields.error("num_attention_heads", f"a divisor of hidden_size {hidden}")
@@ -124,7 +171,8 @@ def _windows(fields: Fields, family: Family, layers: int) -> tuple[int | None, .
         return (None,) * layers
     # A missing window has the default; null means there is none.
     missing = "sliding_window" not in fields.names()
-    window = fields.integer("sliding_window", DEFAULT_WINDOW if missing else None, low=1)
+    default = DEFAULT_WINDOW if missing else None
+    window = fields.integer("sliding_window", default, low=1, high=MAX_POSITIONS)
     if family.windows == "all":
         return (window,) * layers
     if not fields.boolean("use_sliding_window", False):
@@ -144,7 +192,7 @@ def _windows(fields: Fields, family: Family, layers: int) -> tuple[int | None, .
 def _eos_ids(folder: Path, fields: Fields) -> tuple[int, ...]:
     """Tokens that end an answer: those of the generation settings, or else of the configuration."""
     path = folder / GENERATION
-    holders = [read_json(path), fields] if path.is_file() else [fields]
+    holders = [read_json(path), fields] if existing_file(path) else [fields]
     for holder in holders:
         if holder.has("eos_token_id"):
             one = isinstance(holder.value("eos_token_id"), int)

@@ -11,20 +11,25 @@ from typing import Any, Final
 from outrider.types.errors import ModelError
 from outrider.types.progress import Progress, silent
 
-PATTERNS: Final = (
-    "config.json",
-    "generation_config.json",
-    "*.safetensors",
-    "model.safetensors.index.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
+#: Files of a checkpoint folder, besides its safetensors.
+FILES: Final = frozenset(
+    {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "tekken.json",
+        "vocab.json",
+        "vocab.txt",
+        "merges.txt",
+        "chat_template.jinja",
+    }
 )
+PATTERNS: Final = ("*.safetensors", *sorted(FILES))
 HUB_ID: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 GGUF_SUFFIX: Final = ".gguf"
 ABSENT: Final = "no such file in this repository"

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from outrider.kernels.weights import RawWeight
-from outrider.loaders.checkpoint import HEAD, Checkpoint, tensor_shapes
+from outrider.loaders.checkpoint import Checkpoint
 from outrider.loaders.hf_config import read_config
 from outrider.loaders.hf_tokenizer import read_tokenizer
+from outrider.loaders.reconcile import reconcile
 from outrider.loaders.safetensors import TensorFolder
 from outrider.text.tokenizer import Tokenizer
-from outrider.types.errors import ModelError
 
-#: End of the names of tensors that old exports hold and that are computed here.
-COMPUTED: Final = "rotary_emb.inv_freq"
+_LOG: Final = logging.getLogger("outrider")
 
 
 class HuggingFaceCheckpoint(Checkpoint):
     """A model in a folder. Names, shapes, formats and configuration are checked on opening."""
 
     def __init__(self, path: Path) -> None:
-        """Open a folder.
+        """Open a folder; where its files disagree, one warning says what is done.
 
         Raises:
             ModelError: a file is missing or damaged, or the model is not supported.
@@ -31,41 +31,24 @@ class HuggingFaceCheckpoint(Checkpoint):
         self.path = path
         self.source = str(path)
         self._tensors = TensorFolder(path)
-        self.config = read_config(path)
-        self._check_names()
-        self._names = tuple(tensor_shapes(self.config))
-        for name, shape in tensor_shapes(self.config).items():
-            self._tensors.check(name, shape)
-
-    def _check_names(self) -> None:
-        """Refuse tensors that the model has no place for: they would change its output."""
-        expected = tensor_shapes(self.config)
-        if not self.config.tied and HEAD not in self._tensors.names():
-            raise ModelError(
-                f"{self.source}: tensor {HEAD} is missing, though tie_word_embeddings is not true"
-            )
-        extra = sorted(
-            name
-            for name in self._tensors.names() - expected.keys() - {HEAD}
-            if not name.endswith(COMPUTED)
-        )
-        if extra:
-            more = f" and {len(extra) - 1} more have" if len(extra) > 1 else " has"
-            raise ModelError(
-                f"{self.source}: tensor {extra[0]}{more} no place in a "
-                f"{self.config.architecture} decoder of {self.config.num_layers} layers"
+        settled = reconcile(read_config(path), self._tensors)
+        self.config = settled.config
+        self._stored = settled.stored
+        if settled.notes:
+            _LOG.warning(
+                "%s: config.json and the tensors disagree: %s", path, "; ".join(settled.notes)
             )
 
     def names(self) -> Collection[str]:
         """Names of all tensors."""
-        return self._names
+        return self._stored.keys()
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> RawWeight:
         """Return a tensor in its stored format; see the base class."""
-        return self._tensors.tensor(name, shape)
+        return self._tensors.tensor(self._stored.get(name, name), shape)
 
     def _format(self, name: str) -> str:
-        return self._tensors.format(name)
+        return self._tensors.format(self._stored[name])
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer; see the base class."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from outrider.loaders.checkpoint import Checkpoint
+from outrider.loaders.files import existing_file, kind_of, user_path
 from outrider.loaders.gguf import GgufCheckpoint
 from outrider.loaders.hf_config import CONFIG
 from outrider.loaders.hub import GGUF_SUFFIX, fetch_folder, fetch_gguf, is_hub_id, split_hub_id
@@ -32,11 +33,14 @@ def open_model(spec: str, progress: Progress = silent) -> Checkpoint:
     """
     if spec == SMOLLM2:
         return GgufCheckpoint(smollm2_path())
-    path = Path(spec).expanduser()
-    if spec and path.is_dir():
+    path = user_path(spec)
+    kind = kind_of(path) if spec else None
+    if kind == "a folder":
         return HuggingFaceCheckpoint(path)
-    if path.is_file():
+    if kind == "a file":
         return _open_file(path)
+    if kind is not None:
+        raise ModelError(f"{path}: must be a folder or a {GGUF_SUFFIX} file, not {kind}")
     repository, file = split_hub_id(spec)
     if not is_hub_id(repository) or repository.endswith(GGUF_SUFFIX):
         raise ModelError(
@@ -46,7 +50,7 @@ def open_model(spec: str, progress: Progress = silent) -> Checkpoint:
     if file is not None:
         return GgufCheckpoint(fetch_gguf(repository, file, progress))
     folder = fetch_folder(repository, progress)
-    if not (folder / CONFIG).is_file():
+    if not existing_file(folder / CONFIG):
         raise ModelError(
             f"{spec}: holds no {CONFIG}; for a GGUF file of it use {spec}:FILE{GGUF_SUFFIX}"
         )

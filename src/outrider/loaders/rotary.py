@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final, get_args
 
 from outrider.config.rotary import RotaryConfig, RotaryKind
+from outrider.config.sizes import MAX_POSITIONS
 from outrider.loaders.fields import Fields
 
-KINDS: Final[tuple[str, ...]] = get_args(RotaryKind)
+#: What a configuration can name; "divided" is for GGUF files alone.
+KINDS: Final = tuple(kind for kind in get_args(RotaryKind) if kind != "divided")
 DEFAULT_THETA: Final = 10000.0
+_LOG: Final = logging.getLogger("outrider")
 LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 
 
 def _table(fields: Fields) -> Fields:
     """Return the object that holds the scaling parameters; it may be empty.
 
-    A configuration that lists parameters per layer type is accepted if they all agree.
+    A configuration with both spellings is read as transformers does: the old one wins, unless it
+    is empty. One that lists parameters per layer type is accepted if they all agree.
     """
-    name = "rope_parameters" if fields.has("rope_parameters") else "rope_scaling"
+    old = fields.sub("rope_scaling")
+    name = "rope_scaling" if old.names() else "rope_parameters"
     table = fields.sub(name)
+    if old.names() and fields.has("rope_parameters") and old.differs(fields.sub("rope_parameters")):
+        _LOG.warning(
+            "%s: rope_scaling and rope_parameters differ; rope_scaling is used, as in transformers",
+            fields.source,
+        )
     nested = sorted(table.names() & set(LAYER_TYPES))
     if not nested:
         return table
@@ -52,8 +63,7 @@ def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
     theta = table.number("rope_theta", None, above=1.0)
     if theta is None:
         theta = fields.number("rope_theta", DEFAULT_THETA, above=1.0)
-    spelling = "rope_type" if table.has("rope_type") else "type"
-    kind = table.choice(spelling, KINDS, "default")
+    kind = _kind(table)
     if kind == "default":
         return RotaryConfig(theta)
     factor = _factor(fields, table, kind, max_position)
@@ -76,13 +86,34 @@ def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
     )
 
 
+def _kind(table: Fields) -> str:
+    """Which rule scales; of two spellings that differ the newer one wins, as in transformers."""
+    spelling = "rope_type" if table.has("rope_type") else "type"
+    kind = table.choice(spelling, KINDS, "default")
+    old = table.string("type", kind)
+    if old != kind:
+        _LOG.warning(
+            "%s: rotary scaling is %s by rope_type and %s by type; %s is used, as in transformers",
+            table.source,
+            kind,
+            old,
+            kind,
+        )
+    elif kind == "default" and table.has("factor"):
+        _LOG.warning(
+            "%s: rotary scaling has a factor but no rope_type; it is left out, as in transformers",
+            table.source,
+        )
+    return kind
+
+
 def _original(fields: Fields, table: Fields, max_position: int) -> int:
     """Trained context length. A value beside the table wins over one inside it."""
     name = "original_max_position_embeddings"
-    outside = fields.integer(name, None, low=1)
+    outside = fields.integer(name, None, low=1, high=MAX_POSITIONS)
     if outside is not None:
         return outside
-    return table.integer(name, max_position, low=1)
+    return table.integer(name, max_position, low=1, high=MAX_POSITIONS)
 
 
 def _factor(fields: Fields, table: Fields, kind: str, max_position: int) -> float:

@@ -12,6 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from outrider.kernels.weights import FLOAT_FORMATS, RawWeight
 from outrider.loaders.fields import Fields, read_json, show
+from outrider.loaders.files import check_folder, existing_file, existing_folder, require_file
+from outrider.loaders.hub import FILES
 from outrider.types.errors import ModelError
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        require_file(path)
         opened: Any
         try:
             opened = safe_open(path, framework="pt")
@@ -82,6 +85,7 @@ class TensorFolder:
         """
         self.path = path
         self.source = str(path)
+        check_folder(path, FILES)
         self._files = _open_files(path)
 
     @cached_property
@@ -154,10 +158,10 @@ class TensorFolder:
 
 def _open_files(folder: Path) -> dict[str, _File]:
     """Map each tensor name to the file that holds it."""
-    if (folder / INDEX).is_file():
+    if existing_file(folder / INDEX):
         return _open_index(folder)
     single = folder / SINGLE
-    paths = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    paths = [single] if existing_file(single) else sorted(folder.glob("*.safetensors"))
     if not paths:
         raise ModelError(_nothing_found(folder))
     owners: dict[str, _File] = {}
@@ -171,7 +175,7 @@ def _open_files(folder: Path) -> dict[str, _File]:
 
 
 def _nothing_found(folder: Path) -> str:
-    if not folder.is_dir():
+    if not existing_folder(folder):
         return f"{folder}: no such folder"
     pickles = sorted(path.name for path in folder.glob("*.bin"))
     if pickles:

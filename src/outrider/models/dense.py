@@ -7,9 +7,10 @@ windows and tied embeddings, all of which are fields of ``ModelConfig``.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -86,6 +87,20 @@ class DenseModel:
         self.embedding = kernels.prepare([embedding])
         self.head = self.embedding if config.tied else kernels.prepare([self._raw_head])
         progress("Preparing weights", config.num_layers + 1, config.num_layers + 1)
+
+    @property
+    def positions(self) -> int:
+        """Rows of the rotary table: a session can have no more tokens."""
+        return self.stack.rotary.cos.shape[0]
+
+    def reaching(self, positions: int) -> DenseModel:
+        """Return a model over the same weights whose rotary table has ``positions`` rows."""
+        if positions == self.positions:
+            return self
+        twin = copy.copy(self)
+        rotary = rotary_table(self.config.rotary, self.config.head_dim, positions)
+        twin.stack = replace(self.stack, rotary=rotary)
+        return twin
 
     def _vector(self, name: str, size: int) -> Tensor:
         return self._tensors(name, (size,)).float().contiguous()

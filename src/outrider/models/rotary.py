@@ -32,6 +32,8 @@ def frequencies_of(config: RotaryConfig, head_dim: int) -> tuple[Frequencies, fl
     base = config.theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     if config.kind == "linear":
         return base / config.factor, 1.0
+    if config.kind == "divided":
+        return base / np.array(config.divisors, dtype=np.float64), 1.0
     if config.kind == "llama3":
         return _llama3(config, base), 1.0
     if config.kind == "yarn":

@@ -123,17 +123,21 @@ class Runner:
         finally:
             cache.commit(0)
 
-    def profile(self, pool: PagePool) -> list[tuple[int, float]]:
+    def profile(self, pool: PagePool, longest: int) -> list[tuple[int, float]]:
         """Measure passes of a few row counts over scratch rows, as (rows, seconds).
 
         The first pass is a warm-up. On a slow target the profile stops early; two counts are
-        always measured, so that a slope is known.
+        always measured, so that a slope is known, unless no session can have so many rows.
+
+        Args:
+            pool: free pages.
+            longest: most rows of a session, at least 1.
         """
         cache = PagedCache(pool)
         knots: list[tuple[int, float]] = []
         began = time.perf_counter()
         self._scratch_pass(cache, 1)
-        for rows in _PROFILE_ROWS:
+        for rows in (rows for rows in _PROFILE_ROWS if rows <= longest):
             if len(knots) >= 2 and time.perf_counter() - began > _PROFILE_SECONDS:
                 break
             knots.append((rows, min(self._scratch_pass(cache, rows) for _ in range(3))))

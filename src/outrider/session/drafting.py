@@ -32,6 +32,8 @@ USELESS_AFTER: Final = 2000
 USELESS_SHARE: Final = 0.01
 #: Rows that a profile observes per draft, about as many as a good round commits.
 PROFILE_ROWS: Final = 4
+#: Drafts of a profile.
+PROFILE_TURNS: Final = 3
 
 _Ask = Callable[[Drafter, Sequence[Share]], Sequence[Proposal | DrafterFault]]
 
@@ -137,7 +139,7 @@ class Drafting:
             _log.warning("drafter fault, decoding plainly for the round: %s", fault)
         return Proposal()
 
-    def profile(self, taps: Tensor | None) -> float:
+    def profile(self, taps: Tensor | None, longest: int) -> float:
         """Seconds of one full draft, the observation of its rows included.
 
         A scratch session observes a few rows and drafts; the first draft is a warm-up. A drafter
@@ -145,15 +147,18 @@ class Drafting:
 
         Args:
             taps: tapped states of some rows, or None if the drafter reads none.
+            longest: most rows of a session. Below four, nothing is worth a draft, and it is free.
         """
         if self._drafter is None:
             return 0.0
         seconds = [0.0]
         state = self._drafter.begin(DraftSampling())
-        count = PROFILE_ROWS
+        # Three turns, and a tip after the last of them, must have positions and tokens.
+        most = min(longest, self._vocab_size, self._drafter.max_position or longest)
+        count = min(PROFILE_ROWS, (most - 1) // PROFILE_TURNS)
         try:
             # No token comes twice: a copy would be found at once, and price the draft at nothing.
-            for turn in range(3):
+            for turn in range(PROFILE_TURNS if count > 0 else 0):
                 start = turn * count
                 tokens = list(range(start, start + count))
                 seen = None if taps is None else taps[:count]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from outrider.loaders.files import require_file
 from outrider.types.errors import DrafterError
 
 Kind = Literal["dspark", "dflash", "mtp"]
@@ -233,6 +234,7 @@ def load_config(path: Path) -> TrainConfig:
     Raises:
         DrafterError: it is not a JSON object, has an unknown field or a value of a wrong type.
     """
+    require_file(path, DrafterError)
     try:
         parsed = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from outrider.loaders.files import require_file
 from outrider.train.compose import Turn
 from outrider.train.openers import OPENERS
 from outrider.types.errors import DrafterError
@@ -124,6 +125,7 @@ def read_prompts(path: Path) -> list[str]:
     Raises:
         DrafterError: the file cannot be read or holds no prompt.
     """
+    require_file(path, DrafterError)
     try:
         # The mark that some editors begin a file with is not a part of the first prompt.
         text = path.read_text(encoding="utf-8-sig")

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.model import ModelConfig
+from outrider.config.rotary import RotaryConfig
 from outrider.train.config import Kind, ShapeConfig
 from outrider.train.conversations import Conversations
 from outrider.train.loop import Network
@@ -43,7 +44,7 @@ def block_config(target: ModelConfig, shape: ShapeConfig, kind: Kind) -> Drafter
         rms_eps=target.rms_eps,
         vocab_size=target.vocab_size,
         draft_vocab_size=min(shape.draft_vocab, target.vocab_size),
-        rotary=target.rotary,
+        rotary=_rotary(target),
         max_position=target.max_position,
         block_size=shape.block if shifted else shape.block + 1,
         row_shift=1 if shifted else 0,
@@ -60,6 +61,11 @@ def block_config(target: ModelConfig, shape: ShapeConfig, kind: Kind) -> Drafter
     )
 
 
+def _rotary(target: ModelConfig) -> RotaryConfig:
+    """The target's rotary parameters, unless a drafter's configuration has no words for them."""
+    return RotaryConfig(target.rotary.theta) if target.rotary.kind == "divided" else target.rotary
+
+
 def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
     """Shape of a multi-token-prediction head with a layer of the target's shape."""
     return MtpConfig(
@@ -71,7 +77,7 @@ def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
         rms_eps=target.rms_eps,
         vocab_size=target.vocab_size,
         draft_vocab_size=min(shape.draft_vocab, target.vocab_size),
-        rotary=target.rotary,
+        rotary=_rotary(target),
         max_position=target.max_position,
         num_target_layers=target.num_layers,
         depth=shape.block,

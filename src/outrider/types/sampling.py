@@ -2,48 +2,56 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.types.errors import RequestError
+from outrider.types.frozen import FrozenDict
+from outrider.types.names import Parameters
+from outrider.types.numbers import boolean, integer, number, shown
+from outrider.types.synonyms import SAMPLING
 
 MAX_LOGPROBS = 20
 MAX_SEED = 2**63 - 1
 #: Below this, logits over the temperature leave no room for noise in float32.
 MIN_TEMPERATURE = 1e-3
-
-
-def _number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
-    """Refuse ``value`` unless it is a finite number in [low, high] (or (low, high])."""
-    bracket = "(" if open_low else "["
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise RequestError(name, f"must be a number in {bracket}{low:g}, {high:g}], not {value!r}")
-    if not low <= value <= high or (open_low and value == low):
-        raise RequestError(name, f"must be in {bracket}{low:g}, {high:g}], not {value!r}")
-
-
-def _integer(name: str, value: object, low: int, high: int) -> None:
-    """Refuse ``value`` unless it is an integer in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise RequestError(name, f"must be an integer, not {value!r}")
-    if not low <= value <= high:
-        raise RequestError(name, f"must be in [{low}, {high}], not {value}")
+#: Largest token id and largest count of tokens.
+MAX_TOKENS = 2**31 - 1
 
 
 def _strings(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
     """Normalise a stop list; an empty string would stop before the first token."""
     if value is not None and not isinstance(value, Sequence):
-        raise RequestError(name, f"must be a string or a list of strings, not {value!r}")
+        raise RequestError(name, f"must be a string or a list of strings, not {shown(value)}")
     strings = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(item, str) and item for item in strings):
-        raise RequestError(name, f"must be non-empty strings, not {value!r}")
+        raise RequestError(name, f"must be non-empty strings, not {shown(value)}")
     return strings
 
 
+def _token_ids(name: str, value: object) -> tuple[int, ...]:
+    """Normalise a list of tokens, which may be an array of integers."""
+    if value is None:
+        return ()
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
+        raise RequestError(name, f"must be a list of tokens, not {shown(value)}")
+    try:
+        ids = tuple(value)
+    except TypeError:  # an array without dimensions
+        raise RequestError(name, f"must be a list of tokens, not {shown(value)}") from None
+    return tuple(integer(name, token, 0, MAX_TOKENS) for token in ids)
+
+
 @dataclass(frozen=True)
-class SamplingParams:
+class SamplingParams(Parameters):
     """What a request asks of the sampler. Names and meanings follow vLLM.
+
+    Defaults are vLLM's but for two: ``max_tokens`` is None here and 16 there, and an omitted
+    ``seed`` is a fresh one for every request here. A model's ``generation_config.json`` changes no
+    default, as with vLLM's ``generation_config="vllm"``.
+
+    Numbers of other libraries (numpy's) become Python's, lists and dicts are copied. A name that
+    does not exist is refused, with the one that is meant.
 
     Attributes:
         n: how many completions of the same prompt; completion i draws with ``seed + i``.
@@ -55,7 +63,7 @@ class SamplingParams:
         stop: strings that end the output, found anywhere in its text. The one whose last character
             comes first counts; of those that end there, the longest.
         stop_token_ids: tokens that end the output, besides the model's own.
-        max_tokens: most tokens to emit; None fills the context.
+        max_tokens: most tokens to emit; None, the default, fills the context (vLLM: 16).
         min_tokens: least tokens of an output. End tokens are not sampled before there are that
             many. A stop string counts if the token that completes it is at least the
             ``min_tokens``-th, wherever the string begins (vLLM wants it one token later).
@@ -90,51 +98,62 @@ class SamplingParams:
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
 
+    WHAT = "sampling parameter"
+    HINTS = SAMPLING
+
     def __post_init__(self) -> None:
-        _integer("n", self.n, 1, 128)
-        _number("temperature", self.temperature, 0.0, 100.0)
+        """Check every field, and store it in its one form.
+
+        Raises:
+            RequestError: a value cannot be served; it names the parameter.
+        """
+        self._set("n", integer("n", self.n, 1, 128))
+        self._set("temperature", number("temperature", self.temperature, 0.0, 100.0))
         if 0.0 < self.temperature < MIN_TEMPERATURE:
             raise RequestError(
                 "temperature", f"must be 0 or at least {MIN_TEMPERATURE:g}, not {self.temperature}"
             )
-        _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
-        _integer("top_k", self.top_k, -1, 2**31 - 1)
-        _number("min_p", self.min_p, 0.0, 1.0)
-        if self.seed is not None:
-            _integer("seed", self.seed, 0, MAX_SEED)
-        if self.max_tokens is not None:
-            _integer("max_tokens", self.max_tokens, 1, 2**31 - 1)
-        _integer("min_tokens", self.min_tokens, 0, 2**31 - 1)
+        self._set("top_p", number("top_p", self.top_p, 0.0, 1.0, open_low=True))
+        self._set("top_k", integer("top_k", self.top_k, -1, MAX_TOKENS))
+        self._set("min_p", number("min_p", self.min_p, 0.0, 1.0))
+        for name, low, high in (
+            ("seed", 0, MAX_SEED),
+            ("max_tokens", 1, MAX_TOKENS),
+            ("logprobs", 0, MAX_LOGPROBS),
+        ):
+            value = self.__dict__[name]
+            self._set(name, None if value is None else integer(name, value, low, high))
+        self._set("min_tokens", integer("min_tokens", self.min_tokens, 0, MAX_TOKENS))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(
                 "min_tokens", f"must be at most max_tokens {self.max_tokens}, not {self.min_tokens}"
             )
-        _number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _number("repetition_penalty", self.repetition_penalty, 1e-3, 100.0)
+        for name in ("presence_penalty", "frequency_penalty"):
+            self._set(name, number(name, self.__dict__[name], -2.0, 2.0))
+        penalty = number("repetition_penalty", self.repetition_penalty, 1e-3, 100.0)
+        self._set("repetition_penalty", penalty)
         for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
-            if not isinstance(self.__dict__[name], bool):
-                raise RequestError(name, f"must be true or false, not {self.__dict__[name]!r}")
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
-        object.__setattr__(self, "stop", _strings("stop", self.stop))
-        self._normalise_token_ids()
+            boolean(name, self.__dict__[name])
+        self._set("stop", _strings("stop", self.stop))
+        self._set("stop_token_ids", _token_ids("stop_token_ids", self.stop_token_ids))
+        self._set("logit_bias", self._bias())
 
-    def _normalise_token_ids(self) -> None:
-        if self.stop_token_ids is not None and not isinstance(self.stop_token_ids, Sequence):
-            raise RequestError("stop_token_ids", f"must be a list, not {self.stop_token_ids!r}")
-        ids = tuple(self.stop_token_ids or ())
-        for token in ids:
-            _integer("stop_token_ids", token, 0, 2**31 - 1)
-        object.__setattr__(self, "stop_token_ids", ids)
-        bias: dict[int, float] = {}
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _bias(self) -> FrozenDict[int, float]:
         if not isinstance(self.logit_bias, Mapping | None):
-            raise RequestError("logit_bias", f"must map tokens to values, not {self.logit_bias!r}")
-        for token, value in (self.logit_bias or {}).items():
-            _integer("logit_bias", token, 0, 2**31 - 1)
-            _number("logit_bias", value, -100.0, 100.0)
-            bias[token] = float(value)
-        object.__setattr__(self, "logit_bias", bias)
+            raise RequestError(
+                "logit_bias", f"must map tokens to values, not {shown(self.logit_bias)}"
+            )
+        return FrozenDict(
+            {
+                integer("logit_bias", token, 0, MAX_TOKENS): number(
+                    "logit_bias", value, -100.0, 100.0
+                )
+                for token, value in (self.logit_bias or {}).items()
+            }
+        )
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
