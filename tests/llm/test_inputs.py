@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from outrider.llm.inputs import conversations_of, is_conversation, prompt_of, prompts_of
 from outrider.types.errors import RequestError
@@ -45,7 +46,7 @@ def test_prompts(given: Any, right: Any) -> None:
         (HI, "prompt", "messages go to chat()"),
         ([HI], "prompt", "messages go to chat()"),
         ([[HI]], "prompts[0]", "messages go to chat()"),
-        (np.array([1, 2]), "prompt", "pass its tolist()"),
+        (torch.tensor([1, 2]), "prompt", "pass its tolist()"),
         (["a", None], "prompts[1]", "not None"),
         ([1.0], "prompts[0]", "not 1.0"),
         ([True], "prompts[0]", "not True"),

@@ -170,9 +170,9 @@ def test_tokens_of_other_libraries(llm: LLM, prompt: Any) -> None:
     ],
 )
 def test_arrays_that_are_no_tokens(llm: LLM, prompt: Any) -> None:
-    with pytest.raises(RequestError, match=r"^prompt: must "):
+    with pytest.raises(RequestError, match=r"^prompts?(\[\d\])?: must "):
         llm.generate(prompt, GREEDY)
-    with pytest.raises(RequestError, match=r"^prompt: must "):
+    with pytest.raises(RequestError, match=r"^prompts?(\[\d\])?: must "):
         llm.stream(prompt, GREEDY)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Final, TypeGuard
 
+import numpy as np
+
 from outrider.text.messages import EXAMPLE, Message, checked_messages, is_list, shown
 from outrider.types.errors import RequestError
 
@@ -24,11 +26,12 @@ def prompts_of(prompts: object) -> list[Prompt]:
     Raises:
         RequestError: something in it is neither text nor a list of token ids.
     """
-    if not is_list(prompts) or _is_tokens(prompts):
-        return [_prompt("prompt", prompts)]
-    if any(_is_message(one) for one in prompts):
-        raise _not_a_prompt("prompt", prompts)
-    return [_prompt(f"prompts[{index}]", one) for index, one in enumerate(prompts)]
+    given = _listed(prompts)
+    if not is_list(given) or _is_tokens(given):
+        return [_prompt("prompt", given)]
+    if any(_is_message(one) for one in given):
+        raise _not_a_prompt("prompt", given)
+    return [_prompt(f"prompts[{index}]", one) for index, one in enumerate(given)]
 
 
 def prompt_of(prompt: object) -> Prompt:
@@ -62,13 +65,19 @@ def is_conversation(value: object) -> TypeGuard[Conversation]:
 
 
 def _prompt(name: str, prompt: object) -> Prompt:
-    if isinstance(prompt, str):
-        return prompt
-    if _is_tokens(prompt):
-        return [int(token) for token in prompt]
-    if is_list(prompt) and not prompt:
+    given = _listed(prompt)
+    if isinstance(given, str):
+        return given
+    if _is_tokens(given):
+        return [int(token) for token in given]
+    if is_list(given) and not given:
         return []
     raise _not_a_prompt(name, prompt)
+
+
+def _listed(value: object) -> object:
+    """An array of numpy's as lists, anything else as it is."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _not_a_prompt(name: str, prompt: object) -> RequestError:
