@@ -150,8 +150,8 @@ class Kernels(ABC):
 
         A row is rounded when it is written, and so are the block rows of ``attend_block``: float32
         is kept as it is, bfloat16 rounds to nearest, int8 keeps ``round(x / s)`` with one float32
-        scale s = max |x| / 127 per token and head. A row that is not finite stays so: whoever sees
-        it gets a result that is not finite, and nobody else.
+        scale s = max |x| / 127 per token and head. NaN stays NaN: it reaches the results of those
+        that see the row, and of nobody else.
         """
 
     # -- elementary operators ------------------------------------------------------------------
