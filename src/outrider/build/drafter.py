@@ -10,11 +10,13 @@ from outrider.drafters.base import Drafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.loading import load_drafter
 from outrider.drafters.ngram import NgramDrafter
+from outrider.kernels.isolation import isolated
 from outrider.loaders.hub import fetch_folder
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
 
+@isolated()
 def make_drafter(
     spec: str, target: Target, draft_pages: int, progress: Progress = silent
 ) -> Drafter | None:

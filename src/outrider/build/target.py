@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from outrider.config.model import ModelConfig
+from outrider.kernels.isolation import isolated
 from outrider.kernels.table import Kernels
 from outrider.loaders.open import open_model
 from outrider.models.dense import DenseModel
@@ -42,6 +43,7 @@ class Target:
         return self.model.config
 
 
+@isolated()
 def load_target(
     spec: str, kernels: Kernels, max_model_len: int | None = None, progress: Progress = silent
 ) -> Target:

@@ -16,6 +16,7 @@ from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Drafter, DraftSampling
 from outrider.engine.family import Family
 from outrider.engine.request import Request, seed_of
+from outrider.kernels.isolation import isolated
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
 from outrider.runner.runner import Runner
 from outrider.scheduler.scheduler import Limits, Scheduler
@@ -38,6 +39,7 @@ class Engine:
     state at any time; a finished request is kept until ``take`` or ``abort`` removes it.
     """
 
+    @isolated()
     def __init__(self, target: Target, drafter: Drafter | None, config: EngineConfig) -> None:
         """Allocate pages and bind the parts of a round.
 
@@ -96,6 +98,7 @@ class Engine:
 
     # -- requests --------------------------------------------------------------------------------
 
+    @isolated()
     def add(self, request: Request) -> str:
         """Queue a request and return its id.
 
@@ -207,6 +210,7 @@ class Engine:
 
     # -- rounds ----------------------------------------------------------------------------------
 
+    @isolated()
     def step(self) -> list[Delta]:
         """Run one round and return what it added to each completion."""
         started = time.monotonic()

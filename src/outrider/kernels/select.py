@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-import torch
-
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
 from outrider.types.errors import ModelError
@@ -42,13 +40,9 @@ def select(device: str = "auto", threads: int | None = None, path: str | None = 
         _LOG.warning("the native kernels are missing, so the slow reference runs: %s", _REMEDY)
         return ReferenceKernels()
     try:
-        native = CpuKernels(threads, path)
+        return CpuKernels(threads, path)
     except ValueError as error:
         raise ModelError(str(error)) from None
-    # What torch still computes is small, and its threads spin after every parallel region, on the
-    # cores that the native pool needs: with two cores that doubles the time of a round.
-    torch.set_num_threads(1)
-    return native
 
 
 _REMEDY: Final = "install a C++20 compiler, then `pip install --force-reinstall --no-deps .`"

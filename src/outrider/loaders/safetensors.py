@@ -42,7 +42,7 @@ class _File:
         self.path = path
         opened: Any
         try:
-            opened = safe_open(path, framework="pt")
+            opened = safe_open(path, framework="pt", device="cpu")
         except FileNotFoundError:
             raise ModelError(f"{path}: no such file") from None
         except (SafetensorError, OSError, ValueError) as error:

@@ -105,7 +105,7 @@ class Objective:
         self._config = config
         self.drafts = drafts_of(network)
         self.taps = taps_of(network)
-        self.parts = torch.zeros(3, device=target.device)
+        self.parts = torch.zeros(3, dtype=torch.float32, device=target.device)
         self._cross_entropy, self._distances = cross_entropy, distances
         self._teacher = teacher_of
         if config.compile:
@@ -131,7 +131,8 @@ class Objective:
             return ce
         with torch.no_grad():
             teacher = self._teacher(self._target, states.hidden, head.weight)
-        offset = torch.arange(len(batch.ids), device=wanted.device) * batch.ids.shape[1]
+        places = torch.arange(len(batch.ids), dtype=torch.int64, device=wanted.device)
+        offset = places * batch.ids.shape[1]
         at = (labels.at + offset[:, None, None]).flatten()
         each_ce, each_tv = self._distances(logits, wanted, teacher, at)
         weights = self._weights(1.0 - each_tv, live)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from outrider.kernels.tensors import span
 from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
 from outrider.train.compose import Composer, plain_words
@@ -242,7 +243,7 @@ class Judge:
     def quick(self, network: nn.Module) -> Evaluation:
         """Acceptance on some of the rows."""
         count = min(QUICK_ROWS, len(self._rows))
-        return self._judge(network.state_dict(), self._rows.select(torch.arange(count)))
+        return self._judge(network.state_dict(), self._rows.select(span(0, count)))
 
     def full(self, weights: Weights) -> Evaluation:
         """Acceptance on all rows with a network's weights."""

@@ -84,7 +84,8 @@ class DirectChooser(Chooser):
         self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
     ) -> int:
         """Return the operator's choice."""
-        assert row.choice is not None
+        if row.choice is None:
+            raise ValueError("the head has not chosen for this row")
         return row.choice
 
 
@@ -103,7 +104,8 @@ class ShapedChooser(Chooser):
 
     def shaped(self, row: RowResult, history: TokenHistory) -> Logits:
         """The row's logits after bias, minimum length and penalties."""
-        assert row.logits is not None
+        if row.logits is None:
+            raise ValueError("the head has no logits for this row")
         if not self._params.shapes_logits:
             return row.logits
         return shape_logits(row.logits, self._params, history, self._end_ids)
@@ -167,7 +169,7 @@ class RejectionChooser(ShapedChooser):
 def _dense(guess: Guess, vocab_size: int) -> NDArray[np.float64]:
     """The guess's distribution in float64, renormalised, [V]."""
     if guess.probabilities is None:
-        q = np.zeros(vocab_size)
+        q = np.zeros(vocab_size, dtype=np.float64)
         q[guess.token] = 1.0
         return q
     dense: NDArray[np.float64] = np.asarray(guess.probabilities, dtype=np.float64)
