@@ -12,6 +12,7 @@ from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine, page_budget
 from outrider.engine.request import Request
+from outrider.kernels.isolation import isolated
 from outrider.kernels.select import select
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError
@@ -66,6 +67,7 @@ class LLM:
             load_target(model, table, config.max_model_len, progress), drafter, config, progress
         )
 
+    @isolated()
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
         self._target = target
         self._config = config
@@ -153,11 +155,13 @@ class LLM:
         request = self._chat(cast("Conversation", prompt)) if talk else self._raw(_single(prompt))
         return Stream(self.engine, replace(request, params=params or SamplingParams()))
 
+    @isolated()
     def _raw(self, prompt: Prompt) -> Request:
         if isinstance(prompt, str):
             return Request(self.tokenizer.encode(prompt, add_special=True), prompt=prompt)
         return Request(prompt)
 
+    @isolated()
     def _chat(self, messages: Conversation) -> Request:
         return Request(self.tokenizer.encode_chat(messages))
 
