@@ -230,7 +230,8 @@ class Trainer:
         epoch, at = divmod(self.history.step, per_epoch)
         while True:
             generator = torch.Generator().manual_seed(self._config.seed * 100_003 + epoch)
-            order = torch.randperm(len(self._rows), generator=generator).to(self._device)
+            count = len(self._rows)
+            order = torch.randperm(count, generator=generator, dtype=torch.int64).to(self._device)
             for index in range(at, per_epoch):
                 first = (index * peers.count + peers.rank) * b
                 yield order[first : first + b]
