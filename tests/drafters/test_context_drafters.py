@@ -113,7 +113,7 @@ def test_a_leak_is_caught(drafter):
 def test_another_drafters_state_is_refused(drafter):
     foreign = NgramDrafter().begin(DraftSampling())
     assert isinstance(foreign, NgramState)
-    with pytest.raises(AssertionError, match="another drafter"):
+    with pytest.raises(TypeError, match="another drafter"):
         drafter.propose([foreign], [1], [1])
 
 

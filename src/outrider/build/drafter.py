@@ -11,6 +11,7 @@ from outrider.drafters.base import Drafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.loading import draft_page_nbytes, load_drafter
 from outrider.drafters.ngram import NgramDrafter
+from outrider.kernels.isolation import isolated
 from outrider.loaders.files import existing_folder, user_path
 from outrider.loaders.hub import fetch_folder
 from outrider.types.errors import DrafterError
@@ -39,6 +40,7 @@ class DrafterChoice:
             return 0
         return draft_page_nbytes(self.path, target.model.kernels)
 
+    @isolated()
     def load(self, target: Target, draft_pages: int) -> Drafter | None:
         """Load it for a target, whose rotary table says how far it has to reach.
 

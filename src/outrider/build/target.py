@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from outrider.config.model import ModelConfig
+from outrider.kernels.isolation import isolated
 from outrider.kernels.table import Kernels
 from outrider.loaders.open import open_model
 from outrider.models.dense import DenseModel
@@ -46,6 +47,7 @@ class Target:
         return replace(self, model=self.model.reaching(length))
 
 
+@isolated()
 def load_target(
     spec: str, kernels: Kernels, max_model_len: int | None = None, progress: Progress = silent
 ) -> Target:

@@ -35,7 +35,8 @@ def pieces(
     """
     with closing(llm.stream(prompt, params)) as stream:
         yield from stream
-        assert stream.output is not None, "an exhausted stream has its output"
+        if stream.output is None:
+            raise RuntimeError("an exhausted stream has its output")
         outputs.append(stream.output)
 
 

@@ -108,5 +108,6 @@ class ReplayDrafter(Drafter):
 
 
 def _own(state: DraftState) -> ReplayState:
-    assert isinstance(state, ReplayState), "the state belongs to another drafter"
+    if not isinstance(state, ReplayState):
+        raise TypeError("the state belongs to another drafter")
     return state

@@ -49,11 +49,15 @@ def _layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | 
     from rich.cells import cell_len
 
     folded = [_folded(name) for name in columns]
-    for names, gap in ((columns, 1), (folded, 1), (folded, 0)):
+    lines = _drawn(_table(columns, rows, 1))
+    if width is None:
+        return "\n".join(lines) + "\n"
+    for names, gap in ((folded, 1), (folded, 0)):
+        if max(map(cell_len, lines)) <= width:
+            break
         lines = _drawn(_table(names, rows, gap))
-        if width is None or max(map(cell_len, lines)) <= width:
-            return "\n".join(lines) + "\n"
-    assert width is not None, "without a limit the first form fits"
+    if max(map(cell_len, lines)) <= width:
+        return "\n".join(lines) + "\n"
     return _records(columns, rows, width)
 
 

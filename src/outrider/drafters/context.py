@@ -381,7 +381,8 @@ def context_state(state: DraftState) -> ContextState:
     """Narrow a state to this module's.
 
     Raises:
-        AssertionError: it belongs to another drafter.
+        TypeError: it belongs to another drafter.
     """
-    assert isinstance(state, ContextState), "the state belongs to another drafter"
+    if not isinstance(state, ContextState):
+        raise TypeError("the state belongs to another drafter")
     return state

@@ -13,6 +13,7 @@ from outrider.drafters.block import BlockBackbone
 from outrider.drafters.context import Ask, ContextDrafter, ContextState, all_finite
 from outrider.drafters.head import DraftHead, draw_token
 from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.tensors import token_ids
 from outrider.models.dense import DenseModel
 
 NOT_FINITE: Final = "the drafter's states are not finite"
@@ -86,7 +87,7 @@ class DFlashDrafter(ContextDrafter):
         """Embed [anchor, mask x (block_size - 1)] of every anchor, float32 [n block_size, H]."""
         size = self.config.block_size
         block = self._masks.repeat(len(anchors), 1)
-        block[::size] = self._embed_scaled(torch.tensor(anchors, device=self.kernels.device))
+        block[::size] = self._embed_scaled(token_ids(anchors, self.kernels.device))
         return block
 
     def _mask_rows(self) -> Tensor:
@@ -95,7 +96,7 @@ class DFlashDrafter(ContextDrafter):
         if self.backbone.mask is not None:
             mask = self.backbone.mask[None] * c.embedding_scale
         else:
-            mask = self._embed_scaled(torch.tensor([c.mask_token_id], device=self.kernels.device))
+            mask = self._embed_scaled(token_ids([c.mask_token_id], self.kernels.device))
         return mask.repeat(c.block_size, 1)
 
     def _embed_scaled(self, ids: Tensor) -> Tensor:

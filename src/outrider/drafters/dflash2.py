@@ -31,6 +31,7 @@ from outrider.drafters.dflash import DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, draw, spread
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore
+from outrider.kernels.tensors import token_ids
 from outrider.models.dense import DenseModel, TensorSource
 
 
@@ -153,8 +154,9 @@ class CandidateSelector:
             before: the token chosen before.
         """
         device = self._kernels.device
-        query = self._kernels.embed(self._before, torch.tensor([before], device=device))[0]
-        return unary + self._kernels.embed(self._after, ids) @ (query * projected)
+        query = self._kernels.embed(self._before, token_ids([before], device))[0]
+        # Not a product of torch's, whose precision is a setting of the process.
+        return unary + (self._kernels.embed(self._after, ids) * (query * projected)).sum(-1)
 
 
 class DFlash2Drafter(DFlashDrafter):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from outrider.drafters.base import DrafterFault, Proposal, confident
@@ -16,6 +15,7 @@ from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
 from outrider.kernels.blockwise import Block, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
+from outrider.kernels.tensors import token_ids, zeros
 from outrider.models.dense import DenseModel
 
 
@@ -136,7 +136,7 @@ class DSparkDrafter(DFlashDrafter):
         for ask in asks:
             walks.append(_Walk(ask, first, ask.tip))
             first += ask.length
-        memory = self.markov.start(len(walks)) if self.markov else torch.zeros(len(walks), 0)
+        memory = self.markov.start(len(walks)) if self.markov else zeros(len(walks), 0)
         for step in range(max(ask.length for ask in asks)):
             self._step(step, walks, flat, logits, memory)
         return [walk.proposal() for walk in walks]
@@ -148,7 +148,7 @@ class DSparkDrafter(DFlashDrafter):
         live = [place for place, walk in enumerate(walks) if walk.open]
         if not live:
             return
-        rows = torch.tensor([walks[place].first + step for place in live], device=hidden.device)
+        rows = token_ids([walks[place].first + step for place in live], hidden.device)
         states = hidden[rows]
         embedded = self._embed([walks[place].previous for place in live])
         if self.confidence is not None:
@@ -165,7 +165,7 @@ class DSparkDrafter(DFlashDrafter):
     def _embed(self, tokens: list[int]) -> Tensor | None:
         if self.markov is None:
             return None
-        return self.markov.embed(torch.tensor(tokens, device=self.kernels.device))
+        return self.markov.embed(token_ids(tokens, self.kernels.device))
 
     def _choose(self, walks: list[_Walk], scores: Tensor) -> None:
         """Take each open walk's next token from its corrected logits, float32 [walks, V']."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from outrider.drafters.base import DraftSampling
 from outrider.kernels.philox import STREAM_DRAFT
 from outrider.kernels.table import Kernels
+from outrider.kernels.tensors import zeros
 from outrider.kernels.weights import RawWeight
 from outrider.models.dense import DenseModel
 
@@ -85,7 +86,7 @@ def argmax_lowest(scores: Tensor) -> Tensor:
     """Index of the largest value along the last dimension, the lowest one on ties, int64."""
     if scores.device.type == "cpu":
         return torch.from_numpy(np.argmax(scores.numpy(), axis=-1))
-    places = torch.arange(scores.shape[-1], device=scores.device)
+    places = torch.arange(scores.shape[-1], dtype=torch.int64, device=scores.device)
     largest = scores == scores.amax(-1, keepdim=True)
     return torch.where(largest, places, scores.shape[-1]).amin(-1)
 
@@ -135,4 +136,5 @@ def spread(
     """Place candidate probabilities [m] at their target ids in [V]; None off the draft stream."""
     if sampling.stream != STREAM_DRAFT:
         return None
-    return torch.zeros(vocab_size, device=ids.device).index_put_((ids,), probabilities)
+    dense = zeros(vocab_size, device=ids.device)
+    return dense.index_put_((ids,), probabilities)

@@ -223,7 +223,8 @@ class HybridDrafter(Drafter):
         self.ngram.audit([state.ngram for state in mine])
         self.learned.audit([state.learned for state in mine])
         for state in mine:
-            assert state.ngram.length == state.length, "the two drafters are out of step"
+            if state.ngram.length != state.length:
+                raise AssertionError("the two drafters are out of step")
 
 
 def _joined(pieces: Sequence[CommittedRows]) -> CommittedRows:
@@ -238,7 +239,8 @@ def hybrid_state(state: DraftState) -> HybridState:
     """Narrow a state to this module's.
 
     Raises:
-        AssertionError: it belongs to another drafter.
+        TypeError: it belongs to another drafter.
     """
-    assert isinstance(state, HybridState), "the state belongs to another drafter"
+    if not isinstance(state, HybridState):
+        raise TypeError("the state belongs to another drafter")
     return state

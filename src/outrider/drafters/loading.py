@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig, MtpConfig
@@ -20,6 +19,7 @@ from outrider.drafters.layouts import read_block_config, read_kind, read_mtp_con
 from outrider.drafters.markov import ConfidenceHead, load_markov
 from outrider.drafters.mtp import MtpDrafter
 from outrider.kernels.table import Kernels
+from outrider.kernels.tensors import span, zeros
 from outrider.kernels.weights import BLOCK_FORMATS, RawWeight, raw_float
 from outrider.loaders.fields import read_json
 from outrider.loaders.safetensors import TensorFolder
@@ -81,7 +81,7 @@ class DrafterTensors:
         """
         stored = self._stored.get(name, name)
         if name not in self._stored and name in OPTIONAL_BIASES:
-            return raw_float(name, torch.zeros(shape))
+            return raw_float(name, zeros(*shape))
         if self._quantized and len(shape) == 2 and self._folder.format(stored) == "U8":
             return self._blocks(stored, shape)
         if name == "mask_embedding" and self._folder.shape(stored) == (1, *shape):
@@ -271,7 +271,7 @@ def _draft_vocabulary(
     if config.draft_vocab_size == config.vocab_size and not tensors.has("d2t"):
         return None
     offsets = tensors.integers("d2t", (config.draft_vocab_size,)).long()
-    ids = torch.arange(len(offsets)) + offsets
+    ids = span(0, len(offsets)) + offsets
     outside = ids[(ids < 0) | (ids >= config.vocab_size)].tolist()
     if outside:
         raise DrafterError(

@@ -22,6 +22,7 @@ from torch import Tensor
 from outrider.config.drafter import DrafterConfig
 from outrider.kernels.blockwise import Chain
 from outrider.kernels.table import Kernels, Linear
+from outrider.kernels.tensors import zeros
 from outrider.models.dense import TensorSource
 
 
@@ -49,7 +50,7 @@ class MarkovHead(ABC):
 
     def start(self, count: int) -> Tensor:
         """Recurrent state before the first row of ``count`` blocks, float32 [count, r]."""
-        return torch.zeros(count, self.rank, device=self._kernels.device)
+        return zeros(count, self.rank, device=self._kernels.device)
 
     @abstractmethod
     def step(self, hidden: Tensor, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,13 +129,14 @@ class ConfidenceHead:
 
     def weights(self, rank: int) -> Tensor:
         """The projection over [h ; W1[x]] and its bias as one vector, float32 [H + r + 1]."""
-        unread = torch.zeros(0 if self._with_markov else rank, device=self._weight.device)
+        unread = zeros(0 if self._with_markov else rank, device=self._weight.device)
         return torch.cat([self._weight, unread, self._bias])
 
     def estimate(self, hidden: Tensor, embedded: Tensor | None) -> list[float]:
         """Confidences of n rows: hidden [n, H], embedded [n, r] of the tokens before them."""
         if self._with_markov:
-            assert embedded is not None, "the confidence head reads Markov embeddings"
+            if embedded is None:
+                raise ValueError("this confidence head reads Markov embeddings")
             hidden = torch.cat([hidden, embedded], dim=-1)
         # A single output is not worth a call into a kernel made for matrices.
         values: list[float] = ((hidden * self._weight).sum(-1) + self._bias).sigmoid().tolist()

@@ -37,6 +37,7 @@ from outrider.drafters.dflash import stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import Kernels, LayerWeights, Stack
+from outrider.kernels.tensors import new_floats, token_ids
 from outrider.models.dense import DenseModel, TensorSource
 from outrider.models.rotary import rotary_table
 
@@ -180,12 +181,13 @@ class MtpDrafter(ContextDrafter):
             tokens += kept
             before.append(own[:-1])
             counts.append(len(kept))
-        ids = torch.tensor(tokens, dtype=torch.int64, device=self.kernels.device)
+        ids = token_ids(tokens, self.kernels.device)
         return list(torch.split(self.combine(ids, torch.cat(before)), counts))
 
     def _target_states(self, new: CommittedRows) -> Tensor:
         """What the head reads of the target, float32 [n, H], in memory of its own."""
-        assert new.taps is not None, "rows without taps are passed over"
+        if new.taps is None:
+            raise ValueError("rows without taps are to be passed over")
         if self.config.target_state == "residual":
             return new.taps.clone()
         return self.kernels.rms_norm(new.taps, self.target.norm, self.target.config.rms_eps)
@@ -219,7 +221,7 @@ class MtpDrafter(ContextDrafter):
     def _step(self, step: int, chains: list[_Chain]) -> None:
         """Advance every open chain by one token."""
         groups = tuple(chain.row(step) for chain in chains)
-        ids = torch.tensor([chain.token for chain in chains], device=self.kernels.device)
+        ids = token_ids([chain.token for chain in chains], self.kernels.device)
         x = self.combine(ids, torch.stack([chain.hidden for chain in chains]))
         x, _ = self.kernels.run_layers(self.stack, x, Rows(groups), self.pool.store)
         states = self.kernels.rms_norm(x, self._norm, self.config.rms_eps)
@@ -258,8 +260,8 @@ class MtpDrafter(ContextDrafter):
         state = super().restore(tail, sampling)
         if state is None:
             return None
-        assert isinstance(tail, ContextTail)
-        assert tail.extra is not None, "a tail of this drafter carries a target state"
+        if not isinstance(tail, ContextTail) or tail.extra is None:
+            raise TypeError("a tail of this drafter carries a target state")
         mine = mtp_state(state)
         mine.hidden.append(tail.upto - 1, tail.extra[None])
         return mine
@@ -285,7 +287,7 @@ class _Chain:
         before = state.hidden.at(state.length - 1)
         self.open = before is not None
         self.token = ask.tip
-        self.hidden = torch.empty(0) if before is None else before
+        self.hidden = new_floats(0) if before is None else before
         self.confidences: list[float] = []
 
     def stage(self, drafter: MtpDrafter) -> None:
@@ -304,7 +306,8 @@ class _Chain:
 
     def row(self, step: int) -> RowGroup:
         """The slot of a step."""
-        assert self._group is not None, "an open chain has staged its slots"
+        if self._group is None:
+            raise RuntimeError("an open chain has staged its slots")
         return RowGroup(self._group.start + step, 1, self._group.pages, self._group.floor)
 
     def take(self, head: DraftHead, likeliest: int, logits: Tensor, hidden: Tensor) -> None:
@@ -376,7 +379,8 @@ def mtp_state(state: DraftState) -> MtpState:
     """Narrow a state to this module's.
 
     Raises:
-        AssertionError: it belongs to another drafter.
+        TypeError: it belongs to another drafter.
     """
-    assert isinstance(state, MtpState), "the state belongs to another drafter"
+    if not isinstance(state, MtpState):
+        raise TypeError("the state belongs to another drafter")
     return state

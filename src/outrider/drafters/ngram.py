@@ -221,7 +221,8 @@ class NgramState(DraftState):
 
     def truncate(self, length: int) -> None:
         """Forget tokens at and after position ``length``."""
-        assert 0 <= length <= self.length, f"{length} rows of {self.length}"
+        if not 0 <= length <= self.length:
+            raise ValueError(f"{length} rows of {self.length}")
         self._open = None
         self.index.truncate(max(length - self.base, 0))
         self.base = min(self.base, length)
@@ -399,5 +400,6 @@ def continuation(tokens: array[int], tip: int, start: int, count: int) -> list[i
 
 
 def _ngram_state(state: DraftState) -> NgramState:
-    assert isinstance(state, NgramState), "the state belongs to another drafter"
+    if not isinstance(state, NgramState):
+        raise TypeError("the state belongs to another drafter")
     return state

@@ -21,6 +21,7 @@ from outrider.drafters.base import Drafter, DraftSampling
 from outrider.engine.budget import OPTION, CacheBudget, cache_budget
 from outrider.engine.family import Family
 from outrider.engine.request import Request, seed_of
+from outrider.kernels.isolation import isolated
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
 from outrider.kernels.table import PageStore
 from outrider.runner.runner import Runner
@@ -46,6 +47,7 @@ class Engine:
     several threads wait for one another; ``cancel`` never waits.
     """
 
+    @isolated()
     def __init__(
         self,
         target: Target,
@@ -139,6 +141,7 @@ class Engine:
 
     # -- requests --------------------------------------------------------------------------------
 
+    @isolated()
     def add(self, request: Request) -> str:
         """Queue a request and return its id.
 
@@ -280,6 +283,7 @@ class Engine:
 
     # -- rounds ----------------------------------------------------------------------------------
 
+    @isolated()
     def step(self) -> list[Delta]:
         """Run one round and return what it added to each completion.
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
+from outrider.kernels.tensors import span, token_ids
 
 if TYPE_CHECKING:
     from outrider.kernels.table import Kernels, Linear, PageStore, Stack
@@ -100,19 +101,19 @@ def walk(kernels: Kernels, chain: Chain, scores: Tensor, blocks: Sequence[Block]
     for block in blocks:
         previous = block.tip
         for step in range(block.length):
-            embedded = kernels.embed(chain.tokens, torch.tensor([previous], device=scores.device))
+            embedded = kernels.embed(chain.tokens, token_ids([previous], scores.device))
             row = scores[len(chosen)] + kernels.linear(embedded, chain.out)[0]
             index = _choose(kernels, row, chain.ids, block, step)
             previous = index if chain.ids is None else int(chain.ids[index])
             chosen.append(previous)
-    return torch.tensor(chosen, dtype=torch.int64)
+    return token_ids(chosen)
 
 
 def _choose(kernels: Kernels, scores: Tensor, ids: Tensor | None, block: Block, step: int) -> int:
     """Index of the best or drawn score, the lowest on ties."""
     values = scores.cpu().numpy()
     if block.temperature > 0:
-        ids = torch.arange(len(values)) if ids is None else ids
+        ids = span(0, len(values)) if ids is None else ids
         noise = kernels.gumbel(block.seed, STREAM_TOKEN, block.position + step, ids)
         values = values / np.float32(block.temperature) + noise.cpu().numpy()
     return int(np.argmax(values))
@@ -124,7 +125,7 @@ def draft_blocks(
     """``Kernels.draft_blocks`` from other operators."""
     size = len(sketch.masks)
     block_rows = sketch.masks.repeat(len(blocks), 1)
-    tips = torch.tensor([block.tip for block in blocks], device=block_rows.device)
+    tips = token_ids([block.tip for block in blocks], block_rows.device)
     block_rows[::size] = kernels.embed(sketch.embedding, tips) * sketch.scale
     states = kernels.run_block(sketch.stack, block_rows, rows, store)
     kept = [
@@ -139,15 +140,14 @@ def _confidences(
     kernels: Kernels, sketch: Sketch, hidden: Tensor, blocks: Sequence[Block], chosen: list[int]
 ) -> Tensor:
     if sketch.confidence is None:
-        sure = torch.ones(len(hidden))
+        sure = torch.ones(len(hidden), dtype=torch.float32, device=hidden.device)
     else:
         before: list[int] = []
         for block in blocks:
             at = len(before)
             before += [block.tip, *chosen[at : at + block.length - 1]]
-        embedded = kernels.embed(
-            sketch.chain.tokens, torch.tensor(before[: len(hidden)], device=hidden.device)
-        )
+        tokens = token_ids(before[: len(hidden)], hidden.device)
+        embedded = kernels.embed(sketch.chain.tokens, tokens)
         read = torch.cat([hidden, embedded], dim=-1)
         sure = ((read * sketch.confidence[:-1]).sum(-1) + sketch.confidence[-1]).sigmoid()
     return torch.where(hidden.sum(-1).isfinite(), sure, torch.nan)

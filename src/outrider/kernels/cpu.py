@@ -22,21 +22,27 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
-from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
-from outrider.kernels.packed import (
-    CpuLinear,
-    CpuStore,
-    block_args,
+from outrider.kernels.arguments import (
     check,
     check_block,
+    check_cache,
+    check_chain,
+    check_layer,
+    check_queries,
+    check_sketch,
+    check_stack,
     check_tips,
     floats,
-    packed,
-    pages_of,
+    indices,
+    integers,
+    need,
     stream_of,
 )
+from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
+from outrider.kernels.packed import CpuLinear, CpuStore, block_args, packed, pages_of, stored
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, RotaryTable, Stack
+from outrider.kernels.tensors import new_floats, new_ids
 from outrider.kernels.weights import RawWeight
 
 
@@ -62,12 +68,14 @@ class CpuKernels(Kernels):
 
     def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
         """Interleave the rows of every part by 16."""
-        data = [part.data.contiguous() for part in parts]
+        data = [stored(part) for part in parts]
         raw = [
             (tensor.data_ptr(), part.format, part.shape[0], part.shape[1])
             for tensor, part in zip(data, parts, strict=True)
         ]
-        offset = None if bias is None else floats(bias)
+        need(len({part.shape[1] for part in parts}) == 1, "stacked matrices share their inputs")
+        outputs = sum(part.shape[0] for part in parts)
+        offset = None if bias is None else floats(bias, outputs)
         return CpuLinear(self._engine.pack(raw, 0 if offset is None else offset.data_ptr()))
 
     def allocate(
@@ -78,17 +86,16 @@ class CpuKernels(Kernels):
 
     def embed(self, table: Linear, ids: Tensor) -> Tensor:
         """Dequantise rows."""
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < table.out_features:
-            raise IndexError(f"token ids must lie in 0 .. {table.out_features - 1}")
-        ids = ids.contiguous()
-        out = torch.empty(ids.numel(), table.in_features)
+        ids = indices(ids, table.out_features, "token ids")
+        out = new_floats(ids.numel(), table.in_features)
         self._engine.embed(packed(table), ids.data_ptr(), ids.numel(), out.data_ptr())
         return out
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Normalise row by row."""
-        x, weight = floats(x), floats(weight)
-        out, cols = torch.empty_like(x), x.shape[-1]
+        cols = x.shape[-1]
+        x, weight = floats(x), floats(weight, cols)
+        out = new_floats(*x.shape)
         self._engine.norm(
             x.data_ptr(), weight.data_ptr(), eps, x.numel() // cols, cols, out.data_ptr()
         )
@@ -96,32 +103,34 @@ class CpuKernels(Kernels):
 
     def linear(self, x: Tensor, weight: Linear) -> Tensor:
         """Multiply; activations are quantised for quantised weights."""
-        x = floats(x)
-        assert x.shape[1] == weight.in_features
-        out = torch.empty(x.shape[0], weight.out_features)
+        x = floats(x, x.shape[0], weight.in_features)
+        out = new_floats(x.shape[0], weight.out_features)
         self._engine.linear(packed(weight), x.data_ptr(), x.shape[0], out.data_ptr())
         return out
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
         """Gate row by row."""
+        need(gate_up.ndim == 2 and gate_up.shape[1] % 2 == 0, "gates and values go in pairs")
         x = floats(gate_up)
-        out = torch.empty(x.shape[0], x.shape[1] // 2)
+        out = new_floats(x.shape[0], x.shape[1] // 2)
         self._engine.swiglu(x.data_ptr(), x.shape[0], out.shape[1], out.data_ptr())
         return out
 
     def rotate(self, x: Tensor, positions: Tensor, table: RotaryTable) -> Tensor:
         """Rotate head by head."""
-        x, positions = floats(x), positions.contiguous()
         n, heads, head_dim = x.shape
-        out = torch.empty_like(x)
+        x, positions = floats(x), indices(positions, len(table.cos), "positions")
+        need(head_dim % 2 == 0 and positions.shape == (n,), "rows need a position each")
+        cos, sin = (floats(t, len(table.cos), head_dim // 2) for t in (table.cos, table.sin))
+        out = new_floats(n, heads, head_dim)
         self._engine.rotate(
             x.data_ptr(),
             positions.data_ptr(),
             n,
             heads,
             head_dim,
-            table.cos.data_ptr(),
-            table.sin.data_ptr(),
+            cos.data_ptr(),
+            sin.data_ptr(),
             out.data_ptr(),
         )
         return out
@@ -129,7 +138,8 @@ class CpuKernels(Kernels):
     def write(self, store: PageStore, layer: int, k: Tensor, v: Tensor, rows: Rows) -> None:
         """Round rows into their slots."""
         check(rows, store)
-        k, v = floats(k), floats(v)
+        check_layer(layer, store)
+        k, v = (floats(x, rows.count, store.kv_heads, store.head_dim) for x in (k, v))
         self._engine.write(pages_of(store), layer, k.data_ptr(), v.data_ptr(), rows)
 
     def attend(
@@ -137,8 +147,9 @@ class CpuKernels(Kernels):
     ) -> Tensor:
         """Attend span by span; over int8 keys, queries and weights are 16-bit integers."""
         check(rows, store)
-        q = floats(q)
-        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        check_layer(layer, store)
+        q = check_queries(q, rows, store)
+        out = new_floats(q.shape[0], q.shape[1] * q.shape[2])
         self._engine.attend(
             pages_of(store), layer, q.data_ptr(), rows, q.shape[1], window or 0, out.data_ptr()
         )
@@ -157,8 +168,10 @@ class CpuKernels(Kernels):
     ) -> Tensor:
         """Attend to cached spans, then to spans of the block, rounded alike."""
         check_block(rows, store)
-        q, k, v = floats(q), floats(k), floats(v)
-        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        check_layer(layer, store)
+        q = check_queries(q, rows, store)
+        k, v = (floats(x, rows.count, store.kv_heads, store.head_dim) for x in (k, v))
+        out = new_floats(q.shape[0], q.shape[1] * q.shape[2])
         self._engine.attend_block(
             pages_of(store),
             layer,
@@ -186,7 +199,8 @@ class CpuKernels(Kernels):
         positions: Sequence[int],
     ) -> Tensor:
         """Add temperature and noise while multiplying."""
-        assert x.shape[0] == len(temperatures) == len(seeds) == len(positions)
+        counts = {len(temperatures), len(seeds), len(positions)}
+        need(counts == {x.shape[0]}, f"{x.shape[0]} rows with {counts} temperatures or keys")
         return self._best(x, head, temperatures, seeds, positions)
 
     def _best(
@@ -197,9 +211,8 @@ class CpuKernels(Kernels):
         seeds: Sequence[int],
         positions: Sequence[int],
     ) -> Tensor:
-        x = floats(x)
-        assert x.shape[1] == head.in_features
-        out = torch.empty(x.shape[0], dtype=torch.int64)
+        x = floats(x, x.shape[0], head.in_features)
+        out = new_ids(x.shape[0])
         self._engine.best(
             packed(head),
             x.data_ptr(),
@@ -213,8 +226,8 @@ class CpuKernels(Kernels):
 
     def gumbel(self, seed: int, stream: int, position: int, ids: Tensor) -> Tensor:
         """Philox noise; the logarithms are within 2 ulp in float64 before rounding."""
-        ids = ids.contiguous()
-        out = torch.empty(ids.numel())
+        ids = integers(ids)
+        out = new_floats(ids.numel())
         self._engine.gumbel(seed, stream, position, ids.data_ptr(), ids.numel(), out.data_ptr())
         return out
 
@@ -223,8 +236,10 @@ class CpuKernels(Kernels):
     ) -> tuple[Tensor, Tensor | None]:
         """Run the whole stack in one native call."""
         check(rows, store, stack.rotary)
+        check_cache(stack, store)
+        need(all(-1 <= tap < len(stack.layers) for tap in taps), f"no such layers: {list(taps)}")
         x = stream_of(x, stack, rows)
-        tapped = torch.empty(x.shape[0], len(taps) * x.shape[1]) if taps else None
+        tapped = new_floats(x.shape[0], len(taps) * x.shape[1]) if taps else None
         self._engine.run(
             self._native_stack(stack),
             x.data_ptr(),
@@ -239,6 +254,7 @@ class CpuKernels(Kernels):
     def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run the whole stack in one native call; the block's keys and values are scratch."""
         check_block(rows, store, stack.rotary)
+        check_cache(stack, store)
         x = stream_of(x, stack, rows)
         native = self._native_stack(stack)
         self._engine.run(native, x.data_ptr(), rows, pages_of(store), True, [], 0)
@@ -248,11 +264,12 @@ class CpuKernels(Kernels):
 
     def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
         """Walk every block in one native call; NaN beats nothing."""
-        scores = floats(scores)
-        assert scores.shape == (sum(block.length for block in blocks), chain.out.out_features)
-        assert chain.tokens.in_features == chain.out.in_features
+        need(all(block.length >= 0 for block in blocks), "a block's length is below 0")
+        count = sum(block.length for block in blocks)
+        scores = floats(scores, count, chain.out.out_features)
+        check_chain(chain)
         check_tips(blocks, chain.tokens)
-        chosen = torch.empty(scores.shape[0], dtype=torch.int64)
+        chosen = new_ids(count)
         ids = self._padded_ids(chain)
         self._engine.walk(
             packed(chain.tokens),
@@ -270,11 +287,14 @@ class CpuKernels(Kernels):
         """Draft all blocks in one native call."""
         size = len(sketch.masks)
         check_block(rows, store, sketch.stack.rotary)
-        check_tips(blocks, sketch.embedding)
-        assert [group.count for group in rows.groups] == [size] * len(blocks)
-        assert all(0 < block.length <= size - sketch.first for block in blocks)
-        count = sum(block.length for block in blocks)
-        chosen, sure = torch.empty(count, dtype=torch.int64), torch.empty(count)
+        check_cache(sketch.stack, store)
+        for embedding in (sketch.embedding, sketch.chain.tokens):
+            check_tips(blocks, embedding)
+        counts = [group.count for group in rows.groups]
+        need(counts == [size] * len(blocks), f"groups of {counts} rows for blocks of {size}")
+        lengths = [block.length for block in blocks]
+        need(all(0 < n <= size - sketch.first for n in lengths), f"lengths {lengths} of {size}")
+        chosen, sure = new_ids(sum(lengths)), new_floats(sum(lengths))
         self._engine.draft(
             self._native_sketch(sketch),
             rows,
@@ -290,13 +310,15 @@ class CpuKernels(Kernels):
     ) -> None:
         """Write context rows in one native call."""
         check(rows, store, stack.rotary)
-        taps = floats(taps)
+        check_cache(stack, store)
+        taps = floats(taps, rows.count, weights.fc.in_features)
+        norm = floats(weights.norm, weights.fc.out_features)
         width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
-        assert taps.shape == (rows.count, weights.fc.in_features)
-        assert weights.keys_values.out_features == width
+        found = (weights.keys_values.out_features, weights.keys_values.in_features)
+        need(found == (width, len(norm)), f"context weights of {found}, not {(width, len(norm))}")
         self._engine.ingest(
             packed(weights.fc),
-            weights.norm.data_ptr(),
+            norm.data_ptr(),
             packed(weights.keys_values),
             self._native_stack(stack),
             taps.data_ptr(),
@@ -307,9 +329,9 @@ class CpuKernels(Kernels):
     def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
         """Write all layers in one native call."""
         check(rows, store, stack.rotary)
-        flat = floats(flat).clone()
+        check_cache(stack, store)
         width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
-        assert flat.shape == (rows.count, width), f"context rows of shape {list(flat.shape)}"
+        flat = floats(flat, rows.count, width).clone()
         native = self._native_stack(stack)
         self._engine.write_context(native, flat.data_ptr(), rows, pages_of(store))
 
@@ -318,16 +340,17 @@ class CpuKernels(Kernels):
         known = self._stacks.get(id(stack))
         if known is not None:
             return known[1]
+        check_stack(stack)
         kept: list[Tensor] = []
         native = _native.Stack(
-            [self._layer(layer, kept) for layer in stack.layers],
+            [self._layer(stack, layer, kept) for layer in stack.layers],
             stack.num_heads,
             stack.num_kv_heads,
             stack.head_dim,
             stack.layers[0].qkv.in_features,
             stack.eps,
-            _address(stack.rotary.cos, kept),
-            _address(stack.rotary.sin, kept),
+            _address(stack.rotary.cos, kept, *stack.rotary.cos.shape),
+            _address(stack.rotary.sin, kept, *stack.rotary.sin.shape),
         )
         key, stacks = id(stack), self._stacks
         reference = weakref.ref(stack, lambda _: stacks.pop(key, None))
@@ -339,9 +362,8 @@ class CpuKernels(Kernels):
         known = self._sketches.get(id(sketch))
         if known is not None:
             return known[1]
+        check_sketch(sketch)
         ids = self._padded_ids(sketch.chain)
-        for tensor in (sketch.masks, sketch.norm, sketch.confidence):
-            assert tensor is None or (tensor.dtype == torch.float32 and tensor.is_contiguous())
         native = _native.Sketch(
             self._native_stack(sketch.stack),
             packed(sketch.embedding),
@@ -366,10 +388,11 @@ class CpuKernels(Kernels):
             return None
         known = self._ids.get(id(chain))
         if known is None:
-            assert len(chain.ids) == chain.out.out_features
-            assert 0 <= int(chain.ids.min()) <= int(chain.ids.max()) < chain.tokens.out_features
-            padded = torch.zeros(-(-len(chain.ids) // 16) * 16, dtype=torch.int32)
-            padded[: len(chain.ids)] = chain.ids
+            ids = indices(chain.ids, chain.tokens.out_features, "target ids")
+            need(len(ids) == chain.out.out_features, "every draft id needs a target id")
+            size = -(-len(ids) // 16) * 16
+            padded = torch.zeros(size, dtype=torch.int32, device=self.device)
+            padded[: len(ids)] = ids
             key, kept = id(chain), self._ids
             known = (weakref.ref(chain, lambda _: kept.pop(key, None)), padded)
             kept[key] = known
@@ -377,7 +400,7 @@ class CpuKernels(Kernels):
 
     @staticmethod
     def _layer(
-        layer: LayerWeights, kept: list[Tensor]
+        stack: Stack, layer: LayerWeights, kept: list[Tensor]
     ) -> tuple[
         int,
         _native.Matrix,
@@ -390,13 +413,14 @@ class CpuKernels(Kernels):
         int,
         bool,
     ]:
+        hidden, width = layer.qkv.in_features, stack.head_dim
         return (
-            _address(layer.attn_norm, kept),
+            _address(layer.attn_norm, kept, hidden),
             packed(layer.qkv),
-            _address(layer.q_norm, kept),
-            _address(layer.k_norm, kept),
+            _address(layer.q_norm, kept, width),
+            _address(layer.k_norm, kept, width),
             packed(layer.out),
-            _address(layer.mlp_norm, kept),
+            _address(layer.mlp_norm, kept, hidden),
             packed(layer.gate_up),
             packed(layer.down),
             layer.window or 0,
@@ -404,9 +428,9 @@ class CpuKernels(Kernels):
         )
 
 
-def _address(tensor: Tensor | None, kept: list[Tensor]) -> int:
-    """Address of a float32 tensor, which ``kept`` keeps alive; 0 for None."""
+def _address(tensor: Tensor | None, kept: list[Tensor], *shape: int) -> int:
+    """Address of a float32 tensor of a shape, which ``kept`` keeps alive; 0 for None."""
     if tensor is None:
         return 0
-    kept.append(floats(tensor))
+    kept.append(floats(tensor, *shape))
     return kept[-1].data_ptr()

@@ -1,4 +1,4 @@
-"""What the native kernels keep: packed matrices and pages, and checks that C++ leaves out."""
+"""What the native kernels keep: packed matrices and pages of keys and values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
+from outrider.kernels.arguments import need
 from outrider.kernels.blockwise import Block
-from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import Linear, PageStore, RotaryTable, Stack
+from outrider.kernels.rows import PAGE_TOKENS
+from outrider.kernels.table import Linear, PageStore
+from outrider.kernels.tensors import CPU
+from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight
 
 
 class CpuLinear(Linear):
@@ -53,78 +56,60 @@ class CpuStore(PageStore):
 
     def read_page(self, page: int) -> tuple[Tensor, ...]:
         """Return a copy of one page, uint8 [page_nbytes]."""
-        contents = torch.empty(self.page_nbytes, dtype=torch.uint8)
+        contents = torch.empty(self.page_nbytes, dtype=torch.uint8, device=CPU)
         self.native.read(self._checked(page), contents.data_ptr())
         return (contents,)
 
     def write_page(self, page: int, contents: tuple[Tensor, ...]) -> None:
-        """Overwrite one page."""
+        """Overwrite one page.
+
+        Raises:
+            ValueError: the contents are no page of this store.
+        """
         (content,) = contents
-        assert content.dtype == torch.uint8
-        assert content.numel() == self.page_nbytes
+        fits = content.dtype == torch.uint8 and content.numel() == self.page_nbytes
+        need(fits and content.device.type == "cpu", "these are no contents of such a page")
         self.native.write(self._checked(page), content.contiguous().data_ptr())
 
     def clear_page(self, page: int, upto: int) -> None:
         """Set the first ``upto`` rows of a page to zero."""
+        need(0 <= upto <= PAGE_TOKENS, f"{upto} rows of {PAGE_TOKENS}")
         self.native.clear(self._checked(page), upto)
 
 
 def packed(weight: Linear) -> _native.Matrix:
-    """The native matrix of a weight that these kernels prepared."""
-    assert isinstance(weight, CpuLinear), "weight was prepared by another implementation"
+    """The native matrix of a weight that these kernels prepared; TypeError for another's."""
+    if not isinstance(weight, CpuLinear):
+        raise TypeError("the weight was prepared by another implementation")
     return weight.native
 
 
 def pages_of(store: PageStore) -> _native.Pages:
-    """The native pages of a store that these kernels allocated."""
-    assert isinstance(store, CpuStore), "pages were allocated by another implementation"
+    """The native pages of a store that these kernels allocated; TypeError for another's."""
+    if not isinstance(store, CpuStore):
+        raise TypeError("the pages were allocated by another implementation")
     return store.native
 
 
-def floats(x: Tensor) -> Tensor:
-    """``x`` itself if it is contiguous float32, else such a copy."""
-    return x.to(torch.float32).contiguous()
+def stored(part: RawWeight) -> Tensor:
+    """A weight's data as C++ reads it: contiguous, of its format's dtype and size.
 
-
-def stream_of(x: Tensor, stack: Stack, rows: Rows) -> Tensor:
-    """A copy of embedded rows, which becomes the residual stream; C++ does not look at shapes."""
-    shape = (rows.count, stack.layers[0].qkv.in_features)
-    assert x.shape == shape, f"rows of shape {list(x.shape)}, not {list(shape)}"
-    return x.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
-
-
-def check(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
-    """Refuse rows outside the page tables, the store or the rotary table: C++ does not look."""
-    for group in rows.groups:
-        _checkpages_of(group, group.start + group.count, store)
-        _within_angles(group, table)
-
-
-def check_block(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
-    """As ``check``, for rows of which only the context before them is cached."""
-    for group in rows.groups:
-        _checkpages_of(group, group.start, store)
-        _within_angles(group, table)
-
-
-def _checkpages_of(group: RowGroup, end: int, store: PageStore) -> None:
-    if len(group.pages) * PAGE_TOKENS < end:
-        raise IndexError(f"{len(group.pages)} pages do not reach position {end - 1}")
-    if group.pages and not 0 <= min(group.pages) <= max(group.pages) < store.pages:
-        raise IndexError(f"page ids must lie in 0 .. {store.pages - 1}")
-
-
-def _within_angles(group: RowGroup, table: RotaryTable | None) -> None:
-    end = group.start + group.count
-    if table is not None and end > table.cos.shape[0]:
-        raise IndexError(f"position {end - 1} is outside the rotary table")
-
-
-def check_tips(blocks: Sequence[Block], tokens: Linear) -> None:
-    """Refuse tips outside the embedding."""
-    tips = [block.tip for block in blocks]
-    if tips and not 0 <= min(tips) <= max(tips) < tokens.out_features:
-        raise IndexError(f"token ids must lie in 0 .. {tokens.out_features - 1}")
+    Raises:
+        TypeError: the data lies outside CPU memory, or has another dtype than the format.
+        ValueError: the data has another size than the shape asks for.
+    """
+    rows, cols = part.shape
+    if part.format in FLOAT_FORMATS:
+        dtype, width = FLOAT_FORMATS[part.format], cols
+    else:
+        block, nbytes = BLOCK_FORMATS[part.format]
+        dtype, width = torch.uint8, cols // block * nbytes
+        need(cols % block == 0, f"{part.name}: rows of {cols} do not fill blocks of {block}")
+    if part.data.dtype != dtype or part.data.device.type != "cpu":
+        raise TypeError(f"{part.name}: {part.data.dtype} on {part.data.device} is not {dtype}")
+    found = list(part.data.shape)
+    need(found == [rows, width], f"{part.name}: data of shape {found}, not {[rows, width]}")
+    return part.data.contiguous()
 
 
 def block_args(blocks: Sequence[Block]) -> list[tuple[int, int, float, int, int]]:

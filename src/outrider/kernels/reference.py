@@ -5,6 +5,9 @@ matrix product runs on tiles of a constant number of rows, the last one padded; 
 a row's bits depend neither on its place nor on its neighbours. Element-wise functions are either
 correctly rounded (add, multiply, divide, square root) or evaluated by ``numpy.exp``, whose lanes
 are computed alike wherever they stand; torch's own vector and scalar tails differ.
+
+Why products are numpy's. torch's follow settings of the whole process, which any thread may change
+at any time: ``set_float32_matmul_precision`` turns them into products of bfloat16.
 """
 
 from __future__ import annotations
@@ -14,17 +17,21 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from outrider.config.kv import KvDtype
 from outrider.kernels.philox import gumbel_noise
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows, page_slots
 from outrider.kernels.table import Kernels, Linear, PageStore, RotaryTable
+from outrider.kernels.tensors import CPU, new_floats, span, zeros
 from outrider.kernels.weights import RawWeight
 
 #: Rows of one matrix product; small, because decoding wastes what it does not fill.
 TILE_ROWS: Final = 8
+#: Most multiplications of one product. BLAS libraries share out larger ones among threads of their
+#: own, whose number anyone may change, and which round as the thread did that first made them.
+PRODUCT: Final = 1 << 18
 #: Rows of one attention tile, all of one session.
 ATTEND_ROWS: Final = 16
 #: Keys of one span of the online softmax, counted from absolute position 0.
@@ -62,8 +69,10 @@ class ReferenceStore(PageStore):
         self.kv_heads, self.head_dim, self.dtype = kv_heads, head_dim, dtype
         # numpy's zeros are untouched pages of the operating system: no memory until written.
         shape = (layers, pages * PAGE_TOKENS, kv_heads, head_dim)
-        self.k = torch.from_numpy(np.zeros(shape, dtype=np.float32))
-        self.v = torch.from_numpy(np.zeros(shape, dtype=np.float32))
+        # Pages are written in place, by whoever runs a step: they must not be inference tensors.
+        with torch.inference_mode(mode=False):
+            self.k = torch.from_numpy(np.zeros(shape, dtype=np.float32))
+            self.v = torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
     @property
     def page_nbytes(self) -> int:
@@ -112,12 +121,14 @@ def _exp(x: Tensor) -> Tensor:
 
 
 def _dense(weight: Linear) -> ReferenceLinear:
-    assert isinstance(weight, ReferenceLinear), "weight was prepared by another implementation"
+    if not isinstance(weight, ReferenceLinear):
+        raise TypeError("the weight was prepared by another implementation")
     return weight
 
 
 def _plain(store: PageStore) -> ReferenceStore:
-    assert isinstance(store, ReferenceStore), "pages were allocated by another implementation"
+    if not isinstance(store, ReferenceStore):
+        raise TypeError("the pages were allocated by another implementation")
     return store
 
 
@@ -148,7 +159,7 @@ class ReferenceKernels(Kernels):
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         """Normalise row tiles of constant shape, since a mean's order may follow the shape."""
         flat = x.reshape(-1, x.shape[-1])
-        mean = torch.empty(flat.shape[0], 1)
+        mean = new_floats(flat.shape[0], 1)
         for first in range(0, flat.shape[0], TILE_ROWS):
             tile = _padded(flat[first : first + TILE_ROWS], TILE_ROWS)
             mean[first : first + TILE_ROWS] = (tile * tile).mean(-1, keepdim=True)[
@@ -159,10 +170,10 @@ class ReferenceKernels(Kernels):
     def linear(self, x: Tensor, weight: Linear) -> Tensor:
         """Multiply row tiles of constant shape."""
         dense = _dense(weight)
-        out = torch.empty(x.shape[0], dense.out_features)
+        out = new_floats(x.shape[0], dense.out_features)
         for first in range(0, x.shape[0], TILE_ROWS):
             tile = _padded(x[first : first + TILE_ROWS], TILE_ROWS)
-            product = functional.linear(tile, dense.weight)
+            product = torch.from_numpy(_product(tile.numpy(), dense.weight.numpy()))
             out[first : first + TILE_ROWS] = product[: x.shape[0] - first]
         return out if dense.bias is None else out + dense.bias
 
@@ -188,13 +199,13 @@ class ReferenceKernels(Kernels):
     ) -> Tensor:
         """Attend tile by tile, each of one session's rows."""
         plain = _plain(store)
-        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        out = new_floats(q.shape[0], q.shape[1] * q.shape[2])
         first = 0
         for group in rows.groups:
             for skip in range(0, group.count, ATTEND_ROWS):
                 count = min(ATTEND_ROWS, group.count - skip)
                 at = slice(first + skip, first + skip + count)
-                positions = torch.arange(group.start + skip, group.start + skip + count)
+                positions = span(group.start + skip, group.start + skip + count)
                 softmax = _SpanSoftmax(q[at], plain.kv_heads)
                 low = _low(positions, window, group.floor)
                 softmax.visit_pages(plain, layer, group, low, positions + 1)
@@ -216,11 +227,11 @@ class ReferenceKernels(Kernels):
         """Attend to cached context, then to the block itself as one more span."""
         plain = _plain(store)
         k, v = _rounded(k, store.dtype), _rounded(v, store.dtype)
-        out = torch.empty(q.shape[0], q.shape[1] * q.shape[2])
+        out = new_floats(q.shape[0], q.shape[1] * q.shape[2])
         first = 0
         for group in rows.groups:
             block = slice(first, first + group.count)
-            keys = torch.arange(group.start, group.start + group.count)
+            keys = span(group.start, group.start + group.count)
             for skip in range(0, group.count, ATTEND_ROWS):
                 count = min(ATTEND_ROWS, group.count - skip)
                 at = slice(first + skip, first + skip + count)
@@ -250,9 +261,33 @@ class ReferenceKernels(Kernels):
 
 def _padded(x: Tensor, count: int) -> Tensor:
     """Rows of ``x`` in a fresh, aligned buffer of exactly ``count`` rows, zeros after them."""
-    tile = torch.zeros(count, *x.shape[1:])
+    tile = zeros(count, *x.shape[1:])
     tile[: x.shape[0]] = x
     return tile
+
+
+def _product(tile: NDArray[np.float32], weight: NDArray[np.float32]) -> NDArray[np.float32]:
+    """``tile @ weight.T``: float32 [TILE_ROWS, K] and [N, K] to [TILE_ROWS, N], piece by piece.
+
+    All pieces have as many outputs; the last one may begin within the one before it.
+    """
+    outputs, inputs = weight.shape
+    size = max(1, min(outputs, PRODUCT // (TILE_ROWS * max(inputs, 1))))
+    whole = outputs // size * size
+    out = np.empty((outputs, TILE_ROWS), dtype=np.float32)
+    pieces = weight[:whole].reshape(-1, size, inputs)
+    np.matmul(pieces, tile.T, out=out[:whole].reshape(-1, size, TILE_ROWS))
+    if whole < outputs:
+        np.matmul(weight[-size:], tile.T, out=out[-size:])
+    return out.T
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """Products of every head, float32 [g, m, k] and [g, k, n] to [g, m, n], by tiles of rows."""
+    heads, rows, inner = left.shape
+    tiles = left.reshape(heads, rows // TILE_ROWS, TILE_ROWS, inner).numpy()
+    products = np.matmul(tiles, right.numpy()[:, None])
+    return torch.from_numpy(products).reshape(heads, rows, -1)
 
 
 def _low(positions: Tensor, window: int | None, floor: int) -> Tensor:
@@ -281,9 +316,9 @@ class _SpanSoftmax:
             .reshape(kv_heads, self.share * ATTEND_ROWS, width)
         )
         lines = (kv_heads, self.share * ATTEND_ROWS, 1)
-        self.peak = torch.full(lines, -torch.inf)
-        self.total = torch.zeros(lines)
-        self.mixed = torch.zeros(kv_heads, self.share * ATTEND_ROWS, width)
+        self.peak = torch.full(lines, -torch.inf, dtype=torch.float32, device=CPU)
+        self.total = zeros(*lines)
+        self.mixed = zeros(*lines[:2], width)
 
     def visit_pages(
         self, store: ReferenceStore, layer: int, group: RowGroup, low: Tensor, high: Tensor
@@ -293,7 +328,7 @@ class _SpanSoftmax:
         for base in range(int(low.min()) // SPAN * SPAN, end, SPAN):
             upto = min(base + SPAN, end)
             slots = page_slots(group.pages, base, upto)
-            keys = torch.arange(base, upto)
+            keys = span(base, upto)
             visible = (keys[None] >= low[:, None]) & (keys[None] < high[:, None])
             self.visit(store.k[layer, slots], store.v[layer, slots], visible)
 
@@ -304,10 +339,10 @@ class _SpanSoftmax:
             self._visit_span(k[part], v[part], visible[:, part])
 
     def _visit_span(self, k: Tensor, v: Tensor, visible: Tensor) -> None:
-        seen = torch.zeros(ATTEND_ROWS, SPAN, dtype=torch.bool)
+        seen = torch.zeros((ATTEND_ROWS, SPAN), dtype=torch.bool, device=CPU)
         seen[: self.count, : visible.shape[1]] = visible
         seen = seen.repeat(self.share, 1)[None]
-        scores = torch.bmm(self.q, _padded(k, SPAN).permute(1, 2, 0).contiguous())
+        scores = _products(self.q, _padded(k, SPAN).permute(1, 2, 0).contiguous())
         scores = torch.where(seen, scores, -torch.inf)
         peak = torch.maximum(self.peak, scores.amax(-1, keepdim=True))
         finite = torch.where(peak == -torch.inf, 0.0, peak)
@@ -331,7 +366,7 @@ def _mix(weights: Tensor, values: Tensor, seen: Tensor) -> Tensor:
     A product alone would not do: 0 times NaN is NaN.
     """
     finite = values.isfinite()
-    mixed = torch.bmm(weights, torch.where(finite, values, 0.0))
+    mixed = _products(weights, torch.where(finite, values, 0.0))
     if bool(finite.all()):
         return mixed
     spoilt = seen.to(torch.float32).expand(len(values), -1, -1) @ (~finite).to(torch.float32)

@@ -9,6 +9,8 @@ from typing import Final
 
 import torch
 
+from outrider.kernels.tensors import CPU, span, token_ids
+
 #: Tokens of one cache page. Prefix reuse and page tables count in these.
 PAGE_TOKENS: Final = 32
 
@@ -44,7 +46,7 @@ class Rows:
     @cached_property
     def positions(self) -> torch.Tensor:
         """Absolute positions, int64 [n]."""
-        return torch.cat([torch.arange(g.start, g.start + g.count) for g in self.groups])
+        return torch.cat([span(g.start, g.start + g.count) for g in self.groups])
 
     @cached_property
     def slots(self) -> torch.Tensor:
@@ -54,31 +56,35 @@ class Rows:
     @cached_property
     def offsets(self) -> torch.Tensor:
         """First row of every group and the total, int32 [groups + 1]."""
-        counts = torch.tensor([0, *(g.count for g in self.groups)], dtype=torch.int32)
+        counts = _int32([0, *(g.count for g in self.groups)])
         return counts.cumsum(0, dtype=torch.int32)
 
     @cached_property
     def starts(self) -> torch.Tensor:
         """First position of every group, int32 [groups]."""
-        return torch.tensor([g.start for g in self.groups], dtype=torch.int32)
+        return _int32([g.start for g in self.groups])
 
     @cached_property
     def floors(self) -> torch.Tensor:
         """Lowest readable position of every group, int32 [groups]."""
-        return torch.tensor([g.floor for g in self.groups], dtype=torch.int32)
+        return _int32([g.floor for g in self.groups])
 
     @cached_property
     def tables(self) -> torch.Tensor:
         """Page ids, int32 [groups, most pages], padded with -1."""
         width = max(1, *(len(g.pages) for g in self.groups))
-        table = torch.full((len(self.groups), width), -1, dtype=torch.int32)
+        table = torch.full((len(self.groups), width), -1, dtype=torch.int32, device=CPU)
         for line, group in zip(table, self.groups, strict=True):
-            line[: len(group.pages)] = torch.tensor(group.pages, dtype=torch.int32)
+            line[: len(group.pages)] = _int32(group.pages)
         return table
+
+
+def _int32(values: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.int32, device=CPU)
 
 
 def page_slots(pages: Sequence[int], start: int, end: int) -> torch.Tensor:
     """Cache slots of positions start .. end - 1 under a page table, int64 [end - start]."""
-    positions = torch.arange(start, end)
-    table = torch.tensor(list(pages), dtype=torch.int64)
+    positions = span(start, end)
+    table = token_ids(list(pages))
     return table[positions // PAGE_TOKENS] * PAGE_TOKENS + positions % PAGE_TOKENS

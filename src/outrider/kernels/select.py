@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final, get_args
 
-import torch
-
 from outrider.config.engine import Device
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
@@ -45,13 +43,9 @@ def select(device: str = "auto", threads: int | None = None, path: str | None = 
         _LOG.warning("the native kernels are missing, so the slow reference runs: %s", _REMEDY)
         return ReferenceKernels()
     try:
-        native = CpuKernels(threads, path)
+        return CpuKernels(threads, path)
     except ValueError as error:
         raise ModelError(str(error)) from None
-    # What torch still computes is small, and its threads spin after every parallel region, on the
-    # cores that the native pool needs: with two cores that doubles the time of a round.
-    torch.set_num_threads(1)
-    return native
 
 
 _REMEDY: Final = "install a C++20 compiler, then `pip install --force-reinstall --no-deps .`"

@@ -23,6 +23,7 @@ from outrider.kernels import blockwise
 from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
+from outrider.kernels.tensors import span, token_ids
 from outrider.kernels.weights import RawWeight
 
 
@@ -246,7 +247,7 @@ class Kernels(ABC):
         position, v)``, lowest id on ties: a draw from the softmax of the scaled logits (Maddison et
         al., NeurIPS 2014), keyed by (seed, position) alone; -1 as for ``argmax``.
         """
-        ids = torch.arange(head.out_features)
+        ids = span(0, head.out_features)
         drawn = []
         for logits, temperature, seed, position in zip(
             self.linear(x, head), temperatures, seeds, positions, strict=True
@@ -255,7 +256,7 @@ class Kernels(ABC):
             noise = self.gumbel(seed, STREAM_TOKEN, position, ids).numpy()
             finite = bool(logits.isfinite().all())
             drawn.append(int(np.argmax(scaled + noise)) if finite else -1)
-        return torch.tensor(drawn, dtype=torch.int64)
+        return token_ids(drawn)
 
     def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
         """Choose a token in every row, block by block from left to right; target ids int64 [n].

@@ -15,6 +15,7 @@ from outrider.config.model import ModelConfig
 from outrider.engine.assembly import make_engine
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
+from outrider.kernels.isolation import isolated
 from outrider.kernels.select import select
 from outrider.llm.arguments import check_options, check_variant, place, text, thread_count
 from outrider.llm.inputs import (
@@ -93,6 +94,7 @@ class LLM:
         if self._note is not None:
             _LOG.warning("%s", self._note)
 
+    @isolated()
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
         self._config = config
         self._drafter = drafter
@@ -232,11 +234,13 @@ class LLM:
         request = self._chat(checked_messages(prompt)) if talk else self._raw(prompt_of(prompt))
         return Stream(self._owner, replace(request, params=params or SamplingParams()))
 
+    @isolated()
     def _raw(self, prompt: Prompt) -> Request:
         if isinstance(prompt, str):
             return Request(self.tokenizer.encode(prompt, add_special=True), prompt=prompt)
         return Request([int(token) for token in prompt])
 
+    @isolated()
     def _chat(self, messages: Conversation) -> Request:
         return Request(self.tokenizer.encode_chat(messages))
 

@@ -241,17 +241,20 @@ class Fields:
 
 
 def _as_int(value: object) -> int:
-    assert isinstance(value, int)
+    if not isinstance(value, int):
+        raise TypeError(f"{value!r} is no integer")
     return int(value)
 
 
 def _as_float(value: object) -> float:
-    assert isinstance(value, int | float)
+    if not isinstance(value, int | float):
+        raise TypeError(f"{value!r} is no number")
     return float(value)
 
 
 def _items(value: object) -> Iterable[object]:
-    assert isinstance(value, list | tuple)
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{value!r} is no list")
     return value
 
 

@@ -11,6 +11,7 @@ from typing import Final
 import torch
 
 from outrider.config.model import ModelConfig
+from outrider.kernels.tensors import span
 from outrider.kernels.weights import RawWeight
 from outrider.loaders.checkpoint import (
     EMBEDDING,
@@ -68,7 +69,7 @@ def rotary_rows(heads: int, head_dim: int) -> torch.Tensor:
     The order is int64 [heads * head_dim]. A llama file stores rows i and i + head_dim / 2 of each
     head, which are one pair, as rows 2i and 2i + 1.
     """
-    pairs = torch.arange(heads * head_dim).view(heads, head_dim // 2, 2)
+    pairs = span(0, heads * head_dim).view(heads, head_dim // 2, 2)
     return pairs.transpose(1, 2).reshape(-1)
 
 
@@ -146,7 +147,8 @@ class GgufCheckpoint(Checkpoint):
 
     def _format(self, name: str) -> str:
         label = self._file.tensors[self._stored[name]].format
-        assert label is not None
+        if label is None:  # opening refuses such a file
+            raise ModelError(f"{self.source}: tensor {name} has no format")
         return label
 
     @cached_property

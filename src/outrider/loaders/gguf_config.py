@@ -243,7 +243,7 @@ def llama3_factors(rotary: RotaryConfig, head_dim: int) -> torch.Tensor:
     frequencies with r above ``high_freq_factor`` are kept, those with r below ``low_freq_factor``
     are divided by ``factor``, and the inverse of the divisor is linear in r between them.
     """
-    exponent = torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim
+    exponent = torch.arange(0, head_dim, 2, dtype=torch.float64, device="cpu") / head_dim
     rotations = rotary.original_max_position / (2 * math.pi * rotary.theta**exponent)
     low, high = rotary.low_freq_factor, rotary.high_freq_factor
     kept = ((rotations - low) / (high - low)).clamp(0.0, 1.0)

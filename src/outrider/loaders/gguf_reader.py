@@ -310,7 +310,7 @@ class GgufFile:
                     self._read(_Cursor(self.source, data))
             # A private mapping: pages are shared with the file until written, and never written.
             self._data = torch.from_file(
-                self.source, shared=False, size=self.size, dtype=torch.uint8
+                self.source, shared=False, size=self.size, dtype=torch.uint8, device="cpu"
             )
         except FileNotFoundError:
             raise ModelError(f"{path}: no such file") from None
@@ -332,7 +332,9 @@ class GgufFile:
             each other.
         """
         entry = self.tensors[name]
-        assert entry.format is not None
+        if entry.format is None:
+            label = type_name(entry.type_id)
+            raise ModelError(f"{self.source}: tensor {name} is stored as {label}")
         flat = self._data[entry.offset : entry.offset + entry.nbytes]
         if entry.format in FLOAT_FORMATS:
             return flat.view(FLOAT_FORMATS[entry.format]).view(entry.shape)

@@ -45,7 +45,7 @@ class _File:
         require_file(path)
         opened: Any
         try:
-            opened = safe_open(path, framework="pt")
+            opened = safe_open(path, framework="pt", device="cpu")
         except FileNotFoundError:
             raise ModelError(f"{path}: no such file") from None
         except (SafetensorError, OSError, ValueError) as error:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import PageStore
+from outrider.kernels.tensors import span, token_ids
 from outrider.models.dense import DenseModel, TargetOutput
 from outrider.session.share import PassOutput, Share
 
@@ -50,7 +50,7 @@ class TargetPass(PassOutput):
     def first_fault(self, share: int, rows: int) -> str:
         """The first part of the model whose output is not finite in a share's first rows."""
         group = replace(self._groups[share], count=rows)
-        ids = torch.tensor(self._shares[share].tokens[:rows], dtype=torch.int64)
+        ids = token_ids(self._shares[share].tokens[:rows])
         return self._model.first_fault(ids, Rows((group,)), self._store)
 
     def argmax(self, rows: Sequence[int]) -> list[int]:
@@ -90,7 +90,7 @@ class TargetPass(PassOutput):
         hidden = self._output.hidden
         if len(rows) == len(hidden):  # each row is asked for once, in order
             return hidden
-        return hidden[torch.tensor(rows, dtype=torch.int64)]
+        return hidden[token_ids(rows)]
 
 
 #: Row counts of a profile, and seconds after which it goes on with what it has.
@@ -118,7 +118,7 @@ class Runner:
         cache = PagedCache(pool)
         group = cache.stage(rows)
         try:
-            ids, none = torch.zeros(rows, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
+            ids, none = token_ids([0] * rows), token_ids([])
             return self._model.forward(ids, Rows((group,)), self._store, none, self._taps).taps
         finally:
             cache.commit(0)
@@ -147,7 +147,7 @@ class Runner:
         """Seconds of one pass over ``rows`` rows that are forgotten at once."""
         group = cache.stage(rows)
         try:
-            ids, all_rows = torch.zeros(rows, dtype=torch.int64), torch.arange(rows)
+            ids, all_rows = token_ids([0] * rows), span(0, rows)
             began = time.perf_counter()
             output = self._model.forward(ids, Rows((group,)), self._store, all_rows, self._taps)
             self._model.argmax(output.hidden)
@@ -166,7 +166,7 @@ class Runner:
             for share, ids in zip(shares, tokens, strict=True)
         ]
         output = self._model.forward(
-            torch.tensor([token for ids in tokens for token in ids], dtype=torch.int64),
+            token_ids([token for ids in tokens for token in ids]),
             Rows(tuple(groups)),
             self._store,
             _judged_rows(shares, [len(ids) for ids in tokens]),
@@ -182,4 +182,4 @@ def _judged_rows(shares: Sequence[Share], counts: Sequence[int]) -> Tensor:
     for share, count in zip(shares, counts, strict=True):
         end += count
         rows.extend(range(end - share.judged, end))
-    return torch.tensor(rows, dtype=torch.int64)
+    return token_ids(rows)

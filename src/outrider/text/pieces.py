@@ -284,7 +284,8 @@ def piece_decoders(source: str, decoder: Mapping[str, object] | None) -> Callabl
         return lambda: MetaspaceDecoder(marker, strip_first)
     if kind == "Sequence":
         steps = decoder["decoders"]
-        assert isinstance(steps, list)
+        if not isinstance(steps, list):
+            raise unsupported(source, decoder)
         if len(steps) == 1:
             return piece_decoders(source, steps[0])
         return _Recipe(source, steps).build

@@ -54,7 +54,7 @@ def draw_anchors(supervised: Tensor, count: int) -> Tensor:
     An anchor is an answer token that an answer token follows, as in every round of a real session.
     """
     possible = supervised[:, :-1] & supervised[:, 1:]
-    score = torch.rand(possible.shape, device=supervised.device) + possible
+    score = torch.rand(possible.shape, dtype=torch.float32, device=supervised.device) + possible
     return score.topk(min(count, possible.shape[1]), dim=1).indices.sort(1).values
 
 
@@ -62,7 +62,7 @@ def labels_of(batch: Batch, drafts: int, shift: int = 1) -> Labels:
     """Labels of every block; ``shift`` is 1, the distance from the anchor to the first draft."""
     b, n = batch.anchors.shape
     last = batch.ids.shape[1] - 1
-    offset = torch.arange(drafts, device=batch.ids.device) + shift
+    offset = torch.arange(drafts, dtype=torch.int64, device=batch.ids.device) + shift
     position = batch.anchors[..., None] + offset
     inside = position <= last
     position = position.clamp(max=last)
@@ -89,12 +89,12 @@ def block_mask(anchors: Tensor, rows: int, length: int, window: int | None, caus
     """
     b, n = anchors.shape
     device = anchors.device
-    offset = torch.arange(rows, device=device)
+    offset = torch.arange(rows, dtype=torch.int64, device=device)
     anchor = anchors.repeat_interleave(rows, 1)
     position = (anchors[..., None] + offset).view(b, n * rows)
-    context = torch.arange(length, device=device)
+    context = torch.arange(length, dtype=torch.int64, device=device)
     seen = context[None, None] < anchor[..., None]
-    owner = torch.arange(n, device=device).repeat_interleave(rows)
+    owner = torch.arange(n, dtype=torch.int64, device=device).repeat_interleave(rows)
     row = offset.repeat(n)
     own = owner[:, None] == owner[None]
     if causal:

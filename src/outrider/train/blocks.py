@@ -58,7 +58,8 @@ def quantize_q4_1(weight: Tensor) -> Tensor:
 
 
 def _check(weight: Tensor) -> None:
-    assert weight.shape[1] % BLOCK == 0, f"rows of {weight.shape[1]} do not fill blocks of {BLOCK}"
+    if weight.shape[1] % BLOCK:
+        raise ValueError(f"rows of {weight.shape[1]} do not fill blocks of {BLOCK}")
 
 
 def _q4_1(blocks: Floats) -> Bytes:

@@ -10,10 +10,12 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from outrider.loaders.files import require_file
 from outrider.types.errors import DrafterError
+
+T = TypeVar("T")
 
 Kind = Literal["dspark", "dflash", "mtp"]
 #: Fields of a JSON file that begin with this are comments.
@@ -239,18 +241,16 @@ def load_config(path: Path) -> TrainConfig:
         parsed = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise DrafterError(f"{path}: {' '.join(str(error).split())}") from None
-    config = _build(TrainConfig, parsed, str(path))
-    assert isinstance(config, TrainConfig)
-    return config
+    return _build(TrainConfig, parsed, str(path))
 
 
-def _build(cls: type[Any], values: object, where: str) -> object:
+def _build(cls: type[T], values: object, where: str) -> T:
     """Build a configuration dataclass from parsed JSON, checking names and types."""
     if not isinstance(values, Mapping):
         raise DrafterError(f"{where}: must be a JSON object, not {values!r}")
     hints = typing.get_type_hints(cls)
     values = {name: value for name, value in values.items() if not name.startswith(COMMENT)}
-    known = {f.name for f in dataclasses.fields(cls)}
+    known = set(hints)
     unknown = sorted(set(values) - known)
     if unknown:
         raise DrafterError(f"{where}: unknown field {unknown[0]!r}")
@@ -262,8 +262,7 @@ def _build(cls: type[Any], values: object, where: str) -> object:
 
 def _value(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an annotation
     """Check one field against its annotation."""
-    if dataclasses.is_dataclass(hint):
-        assert isinstance(hint, type)
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _build(hint, value, where)
     origin = typing.get_origin(hint)
     if origin is Literal:

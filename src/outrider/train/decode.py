@@ -42,7 +42,7 @@ class LockstepDecoder:
         self._keys = [self._zeros(shape) for _ in range(c.num_layers)]
         self._values = [self._zeros(shape) for _ in range(c.num_layers)]
         self._angles = target.angles(length)
-        self._at = torch.arange(length, device=target.device)
+        self._at = torch.arange(length, dtype=torch.int64, device=target.device)
         # The parts around the cache are fused, not the whole layer: compiled code might copy the
         # cache in order to write to it.
         self._project = torch.compile(project, dynamic=False) if compiled else project

@@ -72,9 +72,10 @@ def attend_cached(q: Tensor, k: Tensor, v: Tensor, position: Tensor, window: int
         window: how many positions are seen, None for all.
     """
     b, g, share, dim = q.shape
-    assert k.is_contiguous(), "keys must be contiguous"
-    assert v.is_contiguous(), "values must be contiguous"
-    assert share <= QUERY_ROWS, f"{share} query heads share a key head; at most {QUERY_ROWS} can"
+    if not (k.is_contiguous() and v.is_contiguous()):
+        raise ValueError("keys and values must be contiguous")
+    if share > QUERY_ROWS:
+        raise ValueError(f"{share} query heads share a key head; at most {QUERY_ROWS} can")
     q = q.contiguous()
     out = torch.empty_like(q)
     length = k.shape[2]

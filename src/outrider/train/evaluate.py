@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from outrider.kernels.tensors import span, token_ids
 from outrider.train.conversations import Conversations
 from outrider.train.network import TrimmedHead
 from outrider.train.target import TargetStates, TorchTarget
@@ -73,7 +74,8 @@ class Evaluation:
 def accepted_counts(drafts: Tensor, ids: Tensor) -> Tensor:
     """How many drafts int64 [B, N, K] in a row equal the tokens after anchors 0 .. N - 1."""
     n, k = drafts.shape[1:]
-    position = torch.arange(n, device=ids.device)[:, None] + 1 + torch.arange(k, device=ids.device)
+    row = torch.arange(n, dtype=torch.int64, device=ids.device)
+    position = row[:, None] + 1 + torch.arange(k, dtype=torch.int64, device=ids.device)
     inside = position < ids.shape[1]
     actual = ids[:, position.clamp(max=ids.shape[1] - 1)]
     return ((drafts == actual) & inside).long().cumprod(-1).sum(-1)
@@ -130,10 +132,10 @@ def evaluate(
     """
     per_row: list[Telemetry] = []
     for start in range(0, len(rows), batch):
-        part = rows.select(torch.arange(start, min(start + batch, len(rows))))
+        part = rows.select(span(start, min(start + batch, len(rows))))
         ids = part.ids.to(target.device, torch.int64)
         k, accepted = _accepted(network, target, head, ids, taps)
-        ended = torch.isin(ids, torch.tensor(target.config.eos_ids, device=ids.device))
+        ended = torch.isin(ids, token_ids(target.config.eos_ids, ids.device))
         table = zip(accepted.tolist(), part.supervised.tolist(), ended.tolist(), strict=True)
         per_row += [walk(a, s, e, k) for a, s, e in table]
     keep = [not loops for loops in rows.looping.tolist()]
@@ -155,7 +157,7 @@ def _accepted(
 ) -> tuple[int, Tensor]:
     """Drafts a round, and how many are kept with the tip at each position, int64 [B, S]."""
     states = target.states(ids, taps)
-    anchors = torch.arange(ids.shape[1], device=ids.device).expand(len(ids), -1)
+    anchors = torch.arange(ids.shape[1], dtype=torch.int64, device=ids.device).expand(len(ids), -1)
     drafts = network.simulate(states, ids, anchors, head)
     return drafts.shape[-1], accepted_counts(drafts, ids)
 

@@ -49,7 +49,7 @@ def export_checkpoint(network: Network, d2t: Tensor, folder: Path, storage: Stor
         for name, value in network.state_dict().items()
     }
     ids = d2t.cpu()
-    tensors["d2t"] = ids - torch.arange(len(ids))
+    tensors["d2t"] = ids - torch.arange(len(ids), dtype=torch.int64, device=ids.device)
     if isinstance(network, MtpHead):
         fields = _mtp_fields(network.config)
     else:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from outrider.kernels.tensors import token_ids
 from outrider.train.config import GenerateConfig
 from outrider.train.conversations import (
     Conversations,
@@ -93,9 +94,9 @@ def scripts_of(frame: Frame, longest: int, device: torch.device) -> Scripts:
     width = max(map(len, sequences))
     padded = [list(s) + [frame.end] * (width - len(s)) for s in sequences]
     return Scripts(
-        torch.tensor(padded, device=device),
-        torch.tensor([len(s) for s in sequences], device=device),
-        torch.tensor(answers, device=device),
+        torch.tensor(padded, dtype=torch.int64, device=device),
+        token_ids([len(s) for s in sequences], device),
+        torch.tensor(answers, dtype=torch.bool, device=device),
         0,
         follow_ups,
         starts,
@@ -139,7 +140,7 @@ class ConversationWriter:
         self._answering, self._done, self._cut, self._may_loop = (
             torch.zeros(b, dtype=torch.bool, device=self.device) for _ in range(4)
         )
-        self._temperature = torch.zeros(b, device=self.device)
+        self._temperature = torch.zeros(b, dtype=torch.float32, device=self.device)
         self._next_script = torch.zeros(b, config.max_turns, dtype=torch.int64, device=self.device)
         self._user_floor = math.log(config.user_min_p) if config.user_min_p else NO_FLOOR
 
@@ -187,17 +188,17 @@ class ConversationWriter:
         for state in (self._written, self._turn, self._done, self._cut):
             state.zero_()
         greedy = self._uniform(b) < c.greedy_share
-        self._temperature.copy_(torch.where(greedy, 0.0, c.answer_temperature))
+        self._temperature.fill_(c.answer_temperature).masked_fill_(greedy, 0.0)
         self._may_loop.copy_(self._uniform(b) < c.keep_loops)
         short = self._uniform(b) < c.short_share
         self._limit.copy_(torch.where(short, c.short_tokens, c.length))
-        follow = torch.tensor(scripts.follow_ups, device=self.device)
-        drawn = torch.randint(len(follow), self._next_script.shape, device=self.device)
+        follow = token_ids(scripts.follow_ups, self.device)
+        drawn = torch.randint_like(self._next_script, len(follow))
         self._next_script.copy_(follow[drawn])
         return greedy
 
     def _uniform(self, count: int) -> Tensor:
-        return torch.rand(count, device=self.device)
+        return torch.rand(count, dtype=torch.float32, device=self.device)
 
     def _cut_loops(self, upto: int) -> None:
         """Mark rows whose answer repeats itself: their next token ends it, unsupervised."""
@@ -267,17 +268,17 @@ def start_rows(
     The first category gets ``free_share`` of the rows if others exist; the rest is even.
     """
     present = [index for index, starts in enumerate(scripts.starts) if starts]
-    weights = torch.ones(len(present))
+    weights = torch.ones(len(present), dtype=torch.float32, device="cpu")
     if present[0] == 0 and len(present) > 1:
         share = config.free_share
         weights[0] = share / (1 - share) * (len(present) - 1) if share < 1 else 1e9
     drawn = torch.multinomial(weights, config.batch, replacement=True)
-    start = torch.zeros(config.batch, dtype=torch.int64)
-    category = torch.zeros(config.batch, dtype=torch.uint8)
+    start = torch.zeros_like(drawn)
+    category = torch.zeros_like(drawn, dtype=torch.uint8)
     for index, name in enumerate(present):
         chosen = drawn == index
-        options = torch.tensor(scripts.starts[name])
-        start[chosen] = options[torch.randint(len(options), (int(chosen.sum()),))]
+        options = token_ids(scripts.starts[name])
+        start[chosen] = options[torch.randint_like(drawn[chosen], len(options))]
         category[chosen] = name
     return start.to(device), category.to(device)
 

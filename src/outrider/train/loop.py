@@ -105,7 +105,7 @@ class Objective:
         self._config = config
         self.drafts = drafts_of(network)
         self.taps = taps_of(network)
-        self.parts = torch.zeros(3, device=target.device)
+        self.parts = torch.zeros(3, dtype=torch.float32, device=target.device)
         self._cross_entropy, self._distances = cross_entropy, distances
         self._teacher = teacher_of
         if config.compile:
@@ -131,7 +131,8 @@ class Objective:
             return ce
         with torch.no_grad():
             teacher = self._teacher(self._target, states.hidden, head.weight)
-        offset = torch.arange(len(batch.ids), device=wanted.device) * batch.ids.shape[1]
+        places = torch.arange(len(batch.ids), dtype=torch.int64, device=wanted.device)
+        offset = places * batch.ids.shape[1]
         at = (labels.at + offset[:, None, None]).flatten()
         each_ce, each_tv = self._distances(logits, wanted, teacher, at)
         weights = self._weights(1.0 - each_tv, live)
@@ -229,7 +230,8 @@ class Trainer:
         epoch, at = divmod(self.history.step, per_epoch)
         while True:
             generator = torch.Generator().manual_seed(self._config.seed * 100_003 + epoch)
-            order = torch.randperm(len(self._rows), generator=generator).to(self._device)
+            count = len(self._rows)
+            order = torch.randperm(count, generator=generator, dtype=torch.int64).to(self._device)
             for index in range(at, per_epoch):
                 first = (index * peers.count + peers.rank) * b
                 yield order[first : first + b]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -73,7 +74,7 @@ class MtpHead(nn.Module):
         shape = LayerShape(
             c.hidden_size, c.intermediate_size, c.num_heads, c.num_kv_heads, c.head_dim, c.rms_eps
         )
-        self.fc = nn.Linear(2 * c.hidden_size, c.hidden_size, bias=False)
+        self.fc = nn.Linear(2 * c.hidden_size, c.hidden_size, bias=False, dtype=torch.float32)
         self.pre_fc_norm_embedding = Norm(c.hidden_size, c.rms_eps)
         self.pre_fc_norm_hidden = Norm(c.hidden_size, c.rms_eps)
         self.layers = nn.ModuleList([MtpLayer(shape, head_norms=c.qk_norm)])
@@ -84,8 +85,7 @@ class MtpHead(nn.Module):
     @property
     def _layer(self) -> MtpLayer:
         layer = self.layers[0]
-        assert isinstance(layer, MtpLayer)
-        return layer
+        return cast("MtpLayer", layer)
 
     def compile_layers(self) -> None:
         """Fuse the layer over true slots with torch.compile."""
@@ -147,7 +147,7 @@ class MtpHead(nn.Module):
         choose: Choose,
     ) -> Tensor:
         x = self._join(ids[:, 1:], states.hidden[:, :-1], embedding)
-        slots = torch.arange(1, ids.shape[1], device=ids.device)
+        slots = torch.arange(1, ids.shape[1], dtype=torch.int64, device=ids.device)
         y, keys, values = self._layer(x, self._angles(slots))
         seen = slots[None, None] <= anchors[..., None]
         true = _Slots(keys, values, seen)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -34,9 +35,7 @@ Mask = Tensor | BlockMask
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
     """Masked attention, q [B, h, M, d] over k and v [B, g, S + M, d] to [B, h, M, d]."""
     if isinstance(mask, BlockMask):
-        mixed = flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
-        assert isinstance(mixed, Tensor)
-        return mixed
+        return flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
     share = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -53,7 +52,7 @@ class Norm(nn.Module):
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
+        self.weight = nn.Parameter(torch.ones(size, dtype=torch.float32))
         self._eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
@@ -80,8 +79,9 @@ class TrimmedHead:
 
 def trimmed_head(target: TorchTarget, d2t: Tensor) -> TrimmedHead:
     """Cut a target's head to tokens ``d2t``."""
-    t2d = torch.full((target.config.vocab_size,), -1, device=target.device)
-    t2d[d2t] = torch.arange(len(d2t), device=target.device)
+    size, device = target.config.vocab_size, target.device
+    t2d = torch.full((size,), -1, dtype=torch.int64, device=device)
+    t2d[d2t] = torch.arange(len(d2t), dtype=torch.int64, device=device)
     return TrimmedHead(target.embedding, target.head[d2t].contiguous(), d2t, t2d)
 
 
@@ -103,10 +103,10 @@ class AttentionWeights(nn.Module):
     def __init__(self, shape: LayerShape, *, head_norms: bool) -> None:
         super().__init__()
         width, head = shape.hidden_size, shape.head_dim
-        self.q_proj = nn.Linear(width, shape.num_heads * head, bias=False)
-        self.k_proj = nn.Linear(width, shape.num_kv_heads * head, bias=False)
-        self.v_proj = nn.Linear(width, shape.num_kv_heads * head, bias=False)
-        self.o_proj = nn.Linear(shape.num_heads * head, width, bias=False)
+        self.q_proj = nn.Linear(width, shape.num_heads * head, bias=False, dtype=torch.float32)
+        self.k_proj = nn.Linear(width, shape.num_kv_heads * head, bias=False, dtype=torch.float32)
+        self.v_proj = nn.Linear(width, shape.num_kv_heads * head, bias=False, dtype=torch.float32)
+        self.o_proj = nn.Linear(shape.num_heads * head, width, bias=False, dtype=torch.float32)
         self.q_norm = Norm(head, shape.eps) if head_norms else nn.Identity()
         self.k_norm = Norm(head, shape.eps) if head_norms else nn.Identity()
         self._head = head
@@ -129,9 +129,15 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: LayerShape) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(shape.hidden_size, shape.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(shape.intermediate_size, shape.hidden_size, bias=False)
+        self.gate_proj = nn.Linear(
+            shape.hidden_size, shape.intermediate_size, bias=False, dtype=torch.float32
+        )
+        self.up_proj = nn.Linear(
+            shape.hidden_size, shape.intermediate_size, bias=False, dtype=torch.float32
+        )
+        self.down_proj = nn.Linear(
+            shape.intermediate_size, shape.hidden_size, bias=False, dtype=torch.float32
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         """``down(silu(gate(x)) * up(x))``."""
@@ -182,10 +188,12 @@ class MarkovHead(nn.Module):
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
         rank = config.markov_rank
-        self.markov_w1 = nn.Embedding(config.vocab_size, rank)
-        self.markov_w2 = nn.Linear(rank, config.draft_vocab_size, bias=False)
+        self.markov_w1 = nn.Embedding(config.vocab_size, rank, dtype=torch.float32)
+        self.markov_w2 = nn.Linear(rank, config.draft_vocab_size, bias=False, dtype=torch.float32)
         gated = config.markov_kind == "gated"
-        self.gate_proj = nn.Linear(config.hidden_size + rank, rank) if gated else None
+        self.gate_proj = (
+            nn.Linear(config.hidden_size + rank, rank, dtype=torch.float32) if gated else None
+        )
         nn.init.normal_(self.markov_w1.weight, std=0.02)
         nn.init.normal_(self.markov_w2.weight, std=0.02)
 
@@ -208,7 +216,7 @@ class ConfidenceHead(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(width, 1)
+        self.proj = nn.Linear(width, 1, dtype=torch.float32)
 
     def forward(self, features: Tensor) -> Tensor:
         """Logit of the acceptance, float32 [..] of features [.., width]."""
@@ -232,11 +240,13 @@ class BlockDrafter(nn.Module):
         shape = LayerShape(
             c.hidden_size, c.intermediate_size, c.num_heads, c.num_kv_heads, c.head_dim, c.rms_eps
         )
-        self.fc = nn.Linear(len(c.taps) * c.hidden_size, c.hidden_size, bias=False)
+        self.fc = nn.Linear(
+            len(c.taps) * c.hidden_size, c.hidden_size, bias=False, dtype=torch.float32
+        )
         self.hidden_norm = Norm(c.hidden_size, c.rms_eps)
         self.norm = Norm(c.hidden_size, c.rms_eps)
         self.layers = nn.ModuleList(DraftLayer(shape, head_norms=True) for _ in c.windows)
-        self.mask_embedding = nn.Parameter(torch.randn(c.hidden_size) * 0.02)
+        self.mask_embedding = nn.Parameter(torch.randn(c.hidden_size, dtype=torch.float32) * 0.02)
         self.markov_head = MarkovHead(c) if c.markov_rank else None
         width = c.hidden_size + (c.markov_rank if c.confidence_with_markov else 0)
         self.confidence_head = ConfidenceHead(width) if c.confidence else None
@@ -270,8 +280,8 @@ class BlockDrafter(nn.Module):
         context = self.hidden_norm(linear(taps, self.fc))
         block = self.mask_embedding.to(taps.dtype).expand(b, n, rows - 1, -1)
         x = torch.cat([tips[:, :, None], block], 2).flatten(1, 2)
-        offset = torch.arange(rows, device=anchors.device)
-        ctx_at = self.angles(torch.arange(length, device=anchors.device))
+        offset = torch.arange(rows, dtype=torch.int64, device=anchors.device)
+        ctx_at = self.angles(torch.arange(length, dtype=torch.int64, device=anchors.device))
         row_at = self.angles((anchors[..., None] + offset).flatten(1))
         at = (ctx_at, Angles(row_at.cos[:, None], row_at.sin[:, None]))
         masks: dict[tuple[int | None, bool], Mask] = {}
@@ -315,7 +325,8 @@ class BlockDrafter(nn.Module):
             return None
         features = hidden.detach()
         if self.config.confidence_with_markov:
-            assert self.markov_head is not None
+            if self.markov_head is None:
+                raise ValueError("this confidence head reads Markov embeddings")
             code = self.markov_head.code(previous).detach().to(features.dtype)
             features = torch.cat([features, code], -1)
         confidence: Tensor = self.confidence_head(features)
@@ -337,8 +348,7 @@ class BlockDrafter(nn.Module):
         count = len(self.layers)
         for layer, weights in zip(self.layers, target.layers[-count:], strict=True):
             if layers:
-                assert isinstance(layer, DraftLayer)
-                copy_layer(layer, weights)
+                copy_layer(cast("DraftLayer", layer), weights)
 
 
 def init_layers(module: nn.Module, layers: int) -> None:

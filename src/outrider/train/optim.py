@@ -93,8 +93,8 @@ class Optimisers:
         self.parameters = matrices + rest
         self._config = config
         self._rates = [
-            (torch.zeros((), device=device), config.matrix_lr),
-            (torch.zeros((), device=device), config.lr),
+            (torch.zeros((), dtype=torch.float32, device=device), config.matrix_lr),
+            (torch.zeros((), dtype=torch.float32, device=device), config.lr),
         ]
         cuda = device.type == "cuda"
 

@@ -227,6 +227,6 @@ def _window_mask(length: int, window: int | None, device: torch.device) -> Tenso
     """Causal mask [S, S] of a sliding window, None if the window cuts nothing."""
     if window is None or window >= length:
         return None
-    at = torch.arange(length, device=device)
+    at = torch.arange(length, dtype=torch.int64, device=device)
     distance = at[:, None] - at[None]
     return (distance >= 0) & (distance < window)

@@ -192,7 +192,7 @@ class RejectionChooser(ShapedChooser):
 def _dense(guess: Guess, vocab_size: int) -> NDArray[np.float64]:
     """The guess's distribution in float64, renormalised, [V]."""
     if guess.probabilities is None:
-        q = np.zeros(vocab_size)
+        q = np.zeros(vocab_size, dtype=np.float64)
         q[guess.token] = 1.0
         return q
     dense: NDArray[np.float64] = np.asarray(guess.probabilities, dtype=np.float64)

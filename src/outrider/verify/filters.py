@@ -28,7 +28,7 @@ class Candidates:
 
     def probabilities(self, vocab_size: int) -> NDArray[np.float64]:
         """Their softmax, spread over the vocabulary, float64 [V]."""
-        dense = np.zeros(vocab_size)
+        dense = np.zeros(vocab_size, dtype=np.float64)
         weights = np.exp(self.scaled.astype(np.float64) - float(self.scaled.max()))
         dense[self.ids] = weights / weights.sum()
         return dense
