@@ -98,7 +98,7 @@ def test_batches_are_bounded_by_memory(tmp_path, free):
     room = memory.SHARE * 16 * GIB
     assert need.peak(written, 0) <= room < need.peak(written + 1, 0)
     assert need.peak(0, trained) <= room < need.peak(0, trained + 1)
-    assert f"{trained} in a step (of 64, which do not fit)" in fitted.line
+    assert f"{trained} in a step (64 do not fit)" in fitted.line
     assert "GiB of memory" in fitted.line
     free(1e15)
     roomy = plan(SMOL, config, CPU, write=True)

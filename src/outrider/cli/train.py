@@ -107,6 +107,8 @@ def train(
     if json:
         write_json({"training": loads(report.to_json()), "drafting": rows})
         return
+    if not rows:
+        return
     write_table(
         "Real drafting on held-out prompts",
         ["category", "tokens per round", "acceptance by position"],

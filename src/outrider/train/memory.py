@@ -180,8 +180,9 @@ def _line(
     if write:
         parts.append(f"{written} conversations written together")
     parts.append(f"{trained} in a step")
-    if trained < min(asked.optim.rows, asked.generate.samples):
-        parts[-1] += f" (of {asked.optim.rows}, which do not fit)"
+    wanted = min(asked.optim.rows, asked.generate.samples)
+    if trained < wanted:
+        parts[-1] += f" ({wanted} do not fit)"
     return "Needs " + ", ".join(parts)
 
 
