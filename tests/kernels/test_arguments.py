@@ -29,7 +29,7 @@ def matrix(kernels, n=64, k=HIDDEN):
 
 
 def pages(kernels, layers=2, d=D):
-    return kernels.allocate(layers, 4, KV, d)
+    return kernels.allocate(layers, 4, KV, d, "int8")
 
 
 def halved(stack):

@@ -266,6 +266,7 @@ def _padded(x: Tensor, count: int) -> Tensor:
     return tile
 
 
+@np.errstate(all="ignore")  # NaN and infinities pass through, whatever the caller set
 def _product(tile: NDArray[np.float32], weight: NDArray[np.float32]) -> NDArray[np.float32]:
     """``tile @ weight.T``: float32 [TILE_ROWS, K] and [N, K] to [TILE_ROWS, N], piece by piece.
 
@@ -282,6 +283,7 @@ def _product(tile: NDArray[np.float32], weight: NDArray[np.float32]) -> NDArray[
     return out.T
 
 
+@np.errstate(all="ignore")
 def _products(left: Tensor, right: Tensor) -> Tensor:
     """Products of every head, float32 [g, m, k] and [g, k, n] to [g, m, n], by tiles of rows."""
     heads, rows, inner = left.shape
