@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from checkpoint_files import LLAMA
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizer_files import byte_level, ours_of, sentence_piece, theirs_of, write
 
-from outrider.loaders.hf_config import read_config
-from outrider.loaders.hf_tokenizer import read_tokenizer
-from outrider.text.tokenizer import Tokenizer
-
-ROWS = 300
 #: Tokens that settings may name: in the vocabulary or not, text-like, spaced, beyond ASCII.
 POOL = ["<eos>", "<bos>", "<|user|>", "<|end|>", "<pad>", "th", "x", "größe", " a b", "日本"]
 ROLES = ["bos_token", "eos_token", "pad_token", "unk_token", "mask_token", "image_token"]
@@ -37,70 +27,11 @@ TEMPLATE = (
 TALK = [{"role": "user", "content": "the <pad> größe"}]
 
 
-def byte_level(begins: bool = False) -> Backend:
-    """Two control tokens, the bytes, and a few merges."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pieces = ["<eos>", "<bos>", *alphabet, "th", "the", "Ġthe"]
-    vocab = {piece: index for index, piece in enumerate(pieces)}
-    merges = [("t", "h"), ("th", "e"), ("Ġ", "the")]
-    backend = Backend(models.BPE(vocab, merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["<eos>", "<bos>"])
-    if begins:
-        backend.post_processor = processors.TemplateProcessing(
-            "<bos> $A <eos>", special_tokens=[("<bos>", 1), ("<eos>", 0)]
-        )
-    return backend
-
-
-def sentence_piece() -> Backend:
-    """Bytes as tokens of their own, and a space before the text."""
-    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    pieces = ["<unk>", "<bos>", "<eos>", *bytes_, *"▁thexabc", "th", "the", "▁the"]
-    vocab = {piece: index for index, piece in enumerate(pieces)}
-    merges = [("t", "h"), ("th", "e"), ("▁", "the")]
-    backend = Backend(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True))
-    backend.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
-    backend.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    backend.add_special_tokens(["<unk>", "<bos>", "<eos>"])
-    return backend
-
-
 BACKENDS = {
     "byte-level": byte_level(),
     "byte-level, begun": byte_level(begins=True),
     "sentence-piece": sentence_piece(),
 }
-
-
-def write(folder: Path, backend: Backend, files: Mapping[str, object]) -> Path:
-    """Write a folder without weights; ``files`` are JSON, or text for a template."""
-    (folder / "config.json").write_text(json.dumps({**LLAMA, "vocab_size": ROWS}))
-    backend.save(str(folder / "tokenizer.json"))
-    for name, content in files.items():
-        text = content if isinstance(content, str) else json.dumps(content)
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
-
-
-def ours_of(folder: Path) -> Tokenizer:
-    return read_tokenizer(folder, read_config(folder))
-
-
-def theirs_of(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(folder)
 
 
 NAMES = ("lstrip", "rstrip", "normalized", "single_word")
@@ -201,7 +132,7 @@ def layouts(draw: st.DrawFn) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", BACKENDS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(files=layouts())
 def test_every_layout_equals_transformers(kind: str, files: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -21,6 +21,7 @@ _LOG: Final = logging.getLogger("outrider")
 
 TOKENIZER: Final = "tokenizer.json"
 VOCABULARY: Final = "vocab.json"
+MERGES: Final = "merges.txt"
 SETTINGS: Final = "tokenizer_config.json"
 
 #: Most characters of a foreign message.
@@ -97,6 +98,8 @@ def _converted(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
         raise ModelError(
             f"{folder}: holds no {TOKENIZER}, and converting {source} needs: pip install {packages}"
         )
+    if source == VOCABULARY and not (folder / MERGES).is_file():
+        raise _inconvertible(folder, source, f"{MERGES} is missing")
     from transformers import AutoTokenizer
 
     try:

@@ -22,7 +22,9 @@ PATTERNS: Final = (
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
+    "tekken.json",
     "chat_template.jinja",
+    "chat_template.json",
 )
 HUB_ID: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 GGUF_SUFFIX: Final = ".gguf"
