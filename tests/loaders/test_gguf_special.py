@@ -158,6 +158,20 @@ def test_an_uncertain_cut_is_said_once(pre: str | None, caplog: pytest.LogCaptur
     assert len(warnings_of(caplog)) == 1
 
 
+def test_merges_that_are_cut_short_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    words = {"tokens": ["a", "b", "c", "ab", "abc"], "token_type": [1] * 5, "eos_token_id": 0}
+    for merges, pre, told in (
+        (["a b", "ab c"], "gpt-2", []),
+        (["a b"], "gpt-2", ["1 text tokens such as 'abc' are made by no merge"]),
+        (["a b"], "llama-bpe", []),
+    ):
+        caplog.clear()
+        text_of(BYTES, words, {"merges": merges, "pre": pre}).tokenizer()
+        lines = warnings_of(caplog)
+        assert len(lines) == len(told)
+        assert all(part in line for part, line in zip(told, lines, strict=True))
+
+
 def test_known_cuts_are_certain(caplog: pytest.LogCaptureFixture) -> None:
     for pre in SPLITTINGS:
         text_of(BYTES, {"pre": pre, "bos_token_id": 0, "eos_token_id": 0}).tokenizer()

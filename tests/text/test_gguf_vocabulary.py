@@ -204,7 +204,7 @@ def test_ids_with_an_empty_token_add_no_text() -> None:
 
 
 def test_merges_are_needed_for_what_only_merges_make() -> None:
-    assert byte_level(["<|x|>", "</s>"]).unmerged is None
-    assert byte_level(["</s>", "[PAD7]"], [CONTROL, UNUSED]).unmerged is None
-    words = GgufVocabulary("x", "gpt2", ["a", "b", "ab"])
-    assert words.unmerged == "ab"
+    assert byte_level(["<|x|>", "</s>"]).unmade == ()
+    assert byte_level(["</s>", "[PAD7]"], [CONTROL, UNUSED]).unmade == ()
+    words = GgufVocabulary("x", "gpt2", ["a", "b", "c", "ab", "abc"], merges=["a b"])
+    assert words.unmade == ("abc",)

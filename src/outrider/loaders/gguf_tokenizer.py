@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -117,18 +117,25 @@ def read_text(fields: Fields, rows: int) -> GgufText:
         named=named,
         chat_template=fields.string("tokenizer.chat_template", None),
     )
-    return GgufText(vocabulary, special, (*_cutting_doubts(model, pre), *ids.doubts))
+    return GgufText(vocabulary, special, (*_cutting_doubts(vocabulary, pre), *ids.doubts))
 
 
-def _cutting_doubts(model: str, pre: str | None) -> tuple[str, ...]:
+def _cutting_doubts(vocabulary: GgufVocabulary, pre: str | None) -> Iterator[str]:
     """What is uncertain about how a byte-level vocabulary cuts text."""
-    if model != "gpt2" or pre in SPLITTINGS:
-        return ()
-    fault = f"{pre!r} is unknown" if pre else "is missing"
-    return (
-        f'field tokenizer.ggml.pre {fault}, so text is cut as "default" does, and its ids may '
-        "not be those that the model was trained on",
-    )
+    if vocabulary.model != "gpt2":
+        return
+    splitting = SPLITTINGS.get(vocabulary.pre)
+    if not pre or splitting is None:
+        fault = f"{pre!r} is unknown" if pre else "is missing"
+        yield (
+            f'field tokenizer.ggml.pre {fault}, so text is cut as "default" does, and its ids may '
+            "not be those that the model was trained on"
+        )
+    if vocabulary.unmade and not (splitting and splitting.whole_words):
+        yield (
+            f"{len(vocabulary.unmade)} text tokens such as {vocabulary.unmade[0]!r} are made by no "
+            "merge of field tokenizer.ggml.merges, so no text becomes them"
+        )
 
 
 class _SpecialIds:

@@ -153,10 +153,10 @@ def _bpe(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], **options: o
 def _byte_level(vocabulary: GgufVocabulary) -> Tokenizer:
     """Byte-level byte-pair encoding."""
     splitting = SPLITTINGS.get(vocabulary.pre, _DEFAULT)
-    unmerged = None if vocabulary.merges else vocabulary.unmerged
-    if unmerged is not None:
+    if vocabulary.unmade and not vocabulary.merges:
         raise vocabulary.error(
-            "merges", f"is missing; without it no text can become tokens such as {unmerged!r}"
+            "merges",
+            f"is missing; without it no text can become tokens such as {vocabulary.unmade[0]!r}",
         )
     merges: list[tuple[str, str]] = []
     for merge in vocabulary.merges:

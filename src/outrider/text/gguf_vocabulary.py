@@ -154,16 +154,11 @@ class GgufVocabulary:
             dict.fromkeys([*kept, *(token for token in known if self.kinds[token] == CONTROL)])
         )
 
-    @property
-    def unmerged(self) -> str | None:
-        """The first text token that only merges can make, None if there is none."""
-        return next(
-            (
-                token
-                for token, kind in zip(self.tokens, self.kinds, strict=True)
-                if kind == NORMAL and len(token) > 1
-            ),
-            None,
+    @cached_property
+    def unmade(self) -> tuple[str, ...]:
+        """Text tokens that only merges can make and that none makes, for "gpt2"."""
+        return tuple(
+            token for token in self.of_kind(NORMAL) if len(token) > 1 and token not in self._made
         )
 
     def error(self, name: str, fault: str) -> ModelError:
