@@ -15,7 +15,8 @@ from tokenizers import pre_tokenizers
 
 from outrider.loaders.gguf_reader import GgufFile
 from outrider.loaders.smollm2 import smollm2_path
-from outrider.text.gguf_tokenizer import SPLITTINGS, GgufVocabulary, build_tokenizer
+from outrider.text.gguf_tokenizer import SPLITTINGS, build_tokenizer
+from outrider.text.gguf_vocabulary import GgufVocabulary
 from outrider.types.errors import ModelError
 
 CORPUS = [
@@ -227,12 +228,20 @@ def test_prefix_and_suffix_surround_a_text() -> None:
     ("fields", "message"),
     [
         ({"model": "bert"}, "field tokenizer.ggml.model must be gpt2 or llama, not 'bert'"),
-        ({"pre": "gpt-9"}, "field tokenizer.ggml.pre must be one of codeshell, .*; not 'gpt-9'"),
         ({"merges": ["ab"]}, "field tokenizer.ggml.merges must hold pairs of tokens, not 'ab'"),
         ({"merges": ["a z"]}, "field tokenizer.ggml.merges does not fit the tokens: .*z"),
         ({"token_types": [1]}, "field tokenizer.ggml.token_type must have 2 entries, not 1"),
         ({"prefix": (9,)}, "field tokenizer.ggml.tokens has 2 entries, but id 9 is used"),
         ({"model": "llama"}, "field tokenizer.ggml.scores is missing"),
+        ({"scores": [0.0]}, "field tokenizer.ggml.scores must have 2 entries, not 1"),
+        (
+            {"tokens": ["a", "b", "", "b", ""]},
+            "field tokenizer.ggml.tokens must differ, but ids 1 and 3 are both 'b'",
+        ),
+        (
+            {"tokens": ["</s>", "a", "ab"], "token_types": [3, 1, 1]},
+            "field tokenizer.ggml.merges is missing; without it .* tokens such as 'ab'",
+        ),
     ],
 )
 def test_errors_name_the_field(fields: dict[str, object], message: str) -> None:

@@ -58,7 +58,8 @@ def sentence_pieces() -> tuple[list[str], list[float], list[int]]:
     )
     learner.pre_tokenizer = pre_tokenizers.Split(Regex("▁"), behavior="merged_with_next")
     trainer = trainers.BpeTrainer(vocab_size=320, limit_alphabet=90, show_progress=False)
-    learner.train_from_iterator(TEXTS, trainer)
+    # Markup is no text: no piece of it is learnt.
+    learner.train_from_iterator([text for text in TEXTS if "<|" not in text], trainer)
     learnt = sorted(learner.get_vocab().items(), key=lambda item: item[1])
     pieces = [token for token, _ in learnt]
     tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
@@ -70,7 +71,8 @@ def sentence_pieces() -> tuple[list[str], list[float], list[int]]:
 @lru_cache
 def byte_fallback() -> Tokenizer:
     """SentencePiece vocabulary as Llama 2 has it: byte tokens, a space before the text."""
-    from outrider.text.gguf_tokenizer import GgufVocabulary, build_tokenizer
+    from outrider.text.gguf_tokenizer import build_tokenizer
+    from outrider.text.gguf_vocabulary import GgufVocabulary
 
     tokens, scores, kinds = sentence_pieces()
     return build_tokenizer(

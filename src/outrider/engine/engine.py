@@ -177,7 +177,8 @@ class Engine:
         outside = [token for token in prompt if not 0 <= token < vocab_size]
         if outside:
             raise RequestError(
-                "prompt", f"token {outside[0]} is outside the vocabulary of {vocab_size}"
+                "prompt",
+                f"token {self._shown(outside[0])} is outside the vocabulary of {vocab_size}",
             )
         if len(prompt) >= self._max_len:
             raise RequestError(
@@ -189,6 +190,12 @@ class Engine:
         ends = self._target.eos_ids | set(request.params.stop_ids)
         if request.params.min_tokens and len(ends) >= vocab_size:
             raise RequestError("min_tokens", "leaves no token to emit: every token ends the output")
+
+    def _shown(self, token: int) -> str:
+        """A token's id, and its text if the tokenizer has one: it may know more than the model."""
+        tokenizer = self._target.tokenizer
+        text = tokenizer.token(token) if 0 <= token < tokenizer.vocab_size else None
+        return str(token) if text is None else f"{token} ({text!r})"
 
     def _session(
         self, request_id: str, index: int, prompt: list[int], request: Request, arrived: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from enum import Enum
 from pathlib import Path
 from typing import Final, TypeVar, overload
@@ -85,9 +85,9 @@ class Fields:
         """Whether the field is there and not null."""
         return self._values.get(name) is not None
 
-    def names(self) -> frozenset[str]:
-        """Names of all fields, null ones included."""
-        return frozenset(self._values)
+    def names(self) -> Set[str]:
+        """Names of all fields, null ones included, in the order of the file."""
+        return self._values.keys()
 
     def differs(self, other: Fields) -> bool:
         """Whether the two objects hold different fields."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -20,12 +21,11 @@ from outrider.loaders.checkpoint import (
     Checkpoint,
     tensor_shapes,
 )
-from outrider.loaders.fields import Fields
 from outrider.loaders.gguf_config import ROPE_FACTORS, metadata_fields, read_config
 from outrider.loaders.gguf_reader import FORMATS, GgufFile, type_name
+from outrider.loaders.gguf_tokenizer import GgufText, read_text
 from outrider.loaders.safetensors import shape_error
-from outrider.text.gguf_tokenizer import GgufVocabulary, build_tokenizer
-from outrider.text.tokenizer import SpecialTokens, Tokenizer
+from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import ModelError
 
 #: Names of the tensors outside the layers, and of those inside, both without ".weight" or ".bias".
@@ -48,9 +48,6 @@ INNER: Final = {
     "ffn_down": "mlp.down_proj",
 }
 LAYER_NAME: Final = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
-
-#: Pre-tokenizers whose models begin a text with a token unless the file says otherwise.
-BEGINNING: Final = ("llama-bpe", "llama3", "llama-v3", "falcon3", "tekken")
 
 
 def canonical_name(name: str) -> str | None:
@@ -88,10 +85,20 @@ class GgufCheckpoint(Checkpoint):
         """
         self._file = GgufFile(path)
         self.source = str(path)
-        self.config = read_config(self._file)
+        config = read_config(self._file)
+        self._rows = config.vocab_size
+        self.config = self._with_special_tokens(config)
         self._stored = self._map_names()
         for name, shape in tensor_shapes(self.config).items():
             self._check(name, shape)
+
+    def _with_special_tokens(self, config: ModelConfig) -> ModelConfig:
+        """Add the special tokens; a file without a usable tokenizer has none."""
+        try:
+            special = self._text.special
+        except ModelError:  # ``tokenizer`` raises it again
+            return config
+        return replace(config, eos_ids=special.eos_ids, bos_id=special.bos_id)
 
     def _map_names(self) -> dict[str, str]:
         """Return canonical to stored names; refuse tensors that the model has no place for."""
@@ -161,57 +168,12 @@ class GgufCheckpoint(Checkpoint):
         return self._tokenizer
 
     @cached_property
+    def _text(self) -> GgufText:
+        return read_text(metadata_fields(self._file), self._rows)
+
+    @cached_property
     def _tokenizer(self) -> Tokenizer:
-        return read_tokenizer(self._file, self.config)
+        return self._text.tokenizer()
 
     def close(self) -> None:
         """Nothing is held open: the mapping lives as long as a weight of it."""
-
-
-def read_tokenizer(file: GgufFile, config: ModelConfig) -> Tokenizer:
-    """Return the tokenizer of a file.
-
-    Raises:
-        ModelError: it is missing, of an unknown kind, or has more tokens than the model.
-    """
-    fields = metadata_fields(file)
-    vocabulary = _vocabulary(fields, config.bos_id)
-    if len(vocabulary.tokens) > config.vocab_size:
-        raise ModelError(
-            f"{file.source}: field tokenizer.ggml.tokens has {len(vocabulary.tokens)} entries, "
-            f"but the embedding has {config.vocab_size} rows"
-        )
-    named: dict[str, str] = {}
-    for role, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
-        token = fields.integer(f"tokenizer.ggml.{key}_token_id", None)
-        if token is not None and 0 <= token < len(vocabulary.tokens):
-            named[f"{role}_token"] = vocabulary.tokens[token]
-    special = SpecialTokens(
-        bos_id=config.bos_id,
-        eos_ids=config.eos_ids,
-        named=named,
-        chat_template=fields.string("tokenizer.chat_template", None),
-    )
-    return Tokenizer(build_tokenizer(vocabulary), file.source, special)
-
-
-def _vocabulary(fields: Fields, bos_id: int | None) -> GgufVocabulary:
-    """Return the tokenizer fields of a file."""
-    model = fields.string("tokenizer.ggml.model")
-    pre = fields.string("tokenizer.ggml.pre", "default")
-    begins = model == "llama" or pre in BEGINNING
-    add_bos = fields.boolean("tokenizer.ggml.add_bos_token", begins and bos_id is not None)
-    add_eos = fields.boolean("tokenizer.ggml.add_eos_token", False)
-    return GgufVocabulary(
-        source=fields.source,
-        model=model,
-        tokens=fields.strings("tokenizer.ggml.tokens"),
-        pre=pre,
-        token_types=fields.integers("tokenizer.ggml.token_type", ()),
-        merges=fields.strings("tokenizer.ggml.merges", ()),
-        scores=fields.numbers("tokenizer.ggml.scores", ()),
-        prefix=(fields.integer("tokenizer.ggml.bos_token_id"),) if add_bos else (),
-        suffix=(fields.integer("tokenizer.ggml.eos_token_id"),) if add_eos else (),
-        unk_id=fields.integer("tokenizer.ggml.unknown_token_id", None),
-        space_prefix=fields.boolean("tokenizer.ggml.add_space_prefix", True),
-    )

@@ -15,7 +15,6 @@ from outrider.loaders.context import scaled
 from outrider.loaders.fields import Fields
 from outrider.loaders.gguf_reader import GgufFile
 from outrider.loaders.hf_config import check_keys, read_eps
-from outrider.text.gguf_tokenizer import CONTROL
 from outrider.types.errors import ModelError
 
 ARCHITECTURES: Final = ("llama", "qwen2", "qwen3")
@@ -45,19 +44,6 @@ FOREIGN: Final = (
     "rope.scaling.yarn_log_multiplier",
 )
 
-#: Control tokens that end an answer in the model families that use them, whatever the file says.
-END_MARKERS: Final = (
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|im_end|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<|end_of_turn|>",
-    "<end_of_turn>",
-)
-END_FIELDS: Final = ("eos_token_id", "eot_token_id", "eom_token_id")
-
 
 def metadata_fields(file: GgufFile) -> Fields:
     """Return the metadata for reading by name and type."""
@@ -65,7 +51,7 @@ def metadata_fields(file: GgufFile) -> Fields:
 
 
 def read_config(file: GgufFile) -> ModelConfig:
-    """Return the configuration of a file.
+    """Return the configuration of a file, without its special tokens.
 
     Raises:
         ModelError: an unknown architecture, a part of a split model, a missing or impossible
@@ -106,8 +92,7 @@ def read_config(file: GgufFile) -> ModelConfig:
         o_bias="blk.0.attn_output.bias" in file.tensors,
         qk_norm=arch == "qwen3",
         windows=_windows(fields, arch, layers),
-        eos_ids=_eos_ids(fields),
-        bos_id=fields.integer("tokenizer.ggml.bos_token_id", None, low=0),
+        eos_ids=(),
     )
 
 
@@ -178,20 +163,6 @@ def _windows(fields: Fields, arch: str, layers: int) -> tuple[int | None, ...]:
     if window and arch != "llama":
         raise fields.error(key, f"absent: the file does not say which {arch} layers have a window")
     return (window or None,) * layers
-
-
-def _eos_ids(fields: Fields) -> tuple[int, ...]:
-    """Tokens that end an answer: those the file names, then the control tokens known to do so."""
-    named = [
-        fields.integer(f"tokenizer.ggml.{name}", low=0)
-        for name in END_FIELDS
-        if fields.has(f"tokenizer.ggml.{name}")
-    ]
-    tokens, kinds = (fields.value(f"tokenizer.ggml.{key}") for key in ("tokens", "token_type"))
-    if isinstance(tokens, list) and isinstance(kinds, list):
-        control = {tokens[i]: i for i, kind in enumerate(kinds[: len(tokens)]) if kind == CONTROL}
-        named.extend(control[marker] for marker in END_MARKERS if marker in control)
-    return tuple(dict.fromkeys(named))
 
 
 def _rotary(file: GgufFile, fields: Fields, arch: str, head_dim: int) -> RotaryConfig:

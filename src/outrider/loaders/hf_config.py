@@ -17,13 +17,12 @@ from outrider.config.sizes import (
     MIN_EPS,
 )
 from outrider.loaders.context import read_context
+from outrider.loaders.end_tokens import read_bos_id, read_eos_ids
 from outrider.loaders.fields import Fields, read_json
-from outrider.loaders.files import existing_file
 from outrider.loaders.rotary import read_rotary
 from outrider.types.errors import ModelError
 
 CONFIG: Final = "config.json"
-GENERATION: Final = "generation_config.json"
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ def read_config(folder: Path) -> ModelConfig:
     head_dim = _head_dim(fields, family, hidden, heads)
     check_keys(fields, layers * kv_heads * head_dim)
     rotary = read_rotary(fields, trained)
+    vocab_size = fields.integer("vocab_size", low=1, high=MAX_ROWS)
     with_field = family.biases == "field" and fields.boolean("attention_bias", False)
     return ModelConfig(
         architecture=architecture,
@@ -89,7 +89,7 @@ def read_config(folder: Path) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
-        vocab_size=fields.integer("vocab_size", low=1, high=MAX_ROWS),
+        vocab_size=vocab_size,
         rms_eps=read_eps(fields, "rms_norm_eps"),
         max_position=read_context(folder, fields, trained, rotary),
         rotary=rotary,
@@ -98,8 +98,8 @@ def read_config(folder: Path) -> ModelConfig:
         o_bias=with_field,
         qk_norm=family.qk_norm,
         windows=_windows(fields, family, layers),
-        eos_ids=_eos_ids(folder, fields),
-        bos_id=_bos_id(fields),
+        eos_ids=read_eos_ids(folder, fields, vocab_size),
+        bos_id=read_bos_id(fields, vocab_size),
     )
 
 
@@ -187,21 +187,3 @@ def _windows(fields: Fields, family: Family, layers: int) -> tuple[int | None, .
     if window is None and "sliding_attention" in kinds:
         raise fields.error("layer_types", "full_attention throughout: no sliding window is in use")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
-
-
-def _eos_ids(folder: Path, fields: Fields) -> tuple[int, ...]:
-    """Tokens that end an answer: those of the generation settings, or else of the configuration."""
-    path = folder / GENERATION
-    holders = [read_json(path), fields] if existing_file(path) else [fields]
-    for holder in holders:
-        if holder.has("eos_token_id"):
-            one = isinstance(holder.value("eos_token_id"), int)
-            if one:
-                return (holder.integer("eos_token_id", low=0),)
-            return tuple(dict.fromkeys(holder.integers("eos_token_id")))
-    return ()
-
-
-def _bos_id(fields: Fields) -> int | None:
-    """Token that begins a text, if the configuration names one."""
-    return fields.integer("bos_token_id", None, low=0)

@@ -1,7 +1,10 @@
-"""The tokenizer and the chat template in a Hugging Face folder."""
+"""The tokenizer in a Hugging Face folder, with its special tokens and its chat template."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,106 +12,131 @@ import tokenizers
 
 from outrider.config.model import ModelConfig
 from outrider.loaders.fields import Fields, read_json
+from outrider.loaders.files import existing_file
+from outrider.loaders.hf_added_tokens import FolderTokens
+from outrider.loaders.hf_template import read_chat_template
 from outrider.text.tokenizer import SpecialTokens, Tokenizer
 from outrider.types.errors import ModelError
 
+_LOG: Final = logging.getLogger("outrider")
+
 TOKENIZER: Final = "tokenizer.json"
+VOCABULARY: Final = "vocab.json"
+MERGES: Final = "merges.txt"
 SETTINGS: Final = "tokenizer_config.json"
-TEMPLATE: Final = "chat_template.jinja"
 
-#: Files from which transformers can build a tokenizer without tokenizer.json.
-SOURCES: Final = ("tokenizer.model", "vocab.json", "tekken.json", "vocab.txt")
+#: Most characters of a foreign message.
+SHOWN: Final = 120
 
-ROLES: Final = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
+#: Files from which transformers can build a tokenizer without tokenizer.json, and the packages
+#: that it needs for them.
+SOURCES: Final = {
+    "tokenizer.model": ("sentencepiece", "google.protobuf"),
+    "tekken.json": (),
+    VOCABULARY: (),
+    "vocab.txt": (),
+}
+#: How pip names a package that is imported under another name.
+PACKAGES: Final = {"google.protobuf": "protobuf"}
 
 
 def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     """Return the tokenizer in a folder.
 
     Its ``eos_ids`` are those of the configuration and, after them, the one that the tokenizer's
-    own settings name.
+    own settings name. It may have more tokens than the model has rows, or fewer.
 
     Raises:
-        ModelError: it is missing or damaged, or has more tokens than the model.
+        ModelError: it is missing or damaged.
     """
-    backend = _backend(folder)
-    source = str(folder / TOKENIZER)
-    settings = _settings(folder)
-    named = {role: text for role in ROLES if (text := _token_text(settings, role))}
-    special = SpecialTokens(
-        bos_id=_token_id(backend, named.get("bos_token"), config.bos_id),
-        eos_ids=_eos_ids(backend, named.get("eos_token"), config.eos_ids),
-        named=named,
-        chat_template=_chat_template(folder, settings),
-    )
-    tokenizer = Tokenizer(backend, source, special)
-    if tokenizer.vocab_size > config.vocab_size:
-        raise ModelError(
-            f"{source}: has token ids up to {tokenizer.vocab_size - 1}, but the model has a "
-            f"vocabulary of {config.vocab_size}"
+    path = folder / SETTINGS
+    settings = read_json(path) if existing_file(path) else Fields(str(path), {})
+    doubts: list[str] = []
+    if existing_file(folder / TOKENIZER):
+        backend = _backend(folder / TOKENIZER)
+        backend.encode_special_tokens = settings.boolean("split_special_tokens", False)
+        tokens = FolderTokens(folder, settings, backend)
+        doubts.extend(tokens.add())
+        named = {role: token.content for role, token in tokens.named.items()}
+    else:
+        backend, named = _converted(folder)
+    bos, eos = (_id(backend, named, role) for role in ("bos_token", "eos_token"))
+    eos_ids = config.eos_ids
+    if eos is not None and eos >= config.vocab_size:
+        doubts.append(
+            f"eos_token {named['eos_token']!r} has the id {eos}, but the vocabulary has "
+            f"{config.vocab_size} tokens: it is left out"
         )
-    return tokenizer
+    elif eos is not None:
+        eos_ids = tuple(dict.fromkeys((*eos_ids, eos)))
+    if doubts:
+        _LOG.warning("%s: %s", settings.source, "; ".join(doubts))
+    special = SpecialTokens(
+        bos_id=config.bos_id if bos is None else bos,
+        eos_ids=eos_ids,
+        named=named,
+        chat_template=read_chat_template(folder, settings),
+    )
+    return Tokenizer(backend, str(folder / TOKENIZER), special)
 
 
-def _backend(folder: Path) -> tokenizers.Tokenizer:
-    """Load tokenizer.json, or let transformers convert an older file."""
-    path = folder / TOKENIZER
-    if path.is_file():
-        try:
-            return tokenizers.Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises plain Exception
-            raise ModelError(f"{path}: not a tokenizer: {' '.join(str(error).split())}") from None
-    if not any((folder / name).is_file() for name in SOURCES):
+def _backend(path: Path) -> tokenizers.Tokenizer:
+    """Load tokenizer.json."""
+    try:
+        return tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelError(f"{path}: not a tokenizer: {' '.join(str(error).split())}") from None
+
+
+def _converted(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
+    """Let transformers convert older files; return the tokenizer and the tokens with a role."""
+    source = next((name for name in SOURCES if existing_file(folder / name)), None)
+    if source is None:
         raise ModelError(f"{folder}: holds no tokenizer; {TOKENIZER} is missing")
+    missing = [PACKAGES.get(name, name) for name in SOURCES[source] if not _installed(name)]
+    if missing:
+        packages = " ".join(missing)
+        raise ModelError(
+            f"{folder}: holds no {TOKENIZER}, and converting {source} needs: pip install {packages}"
+        )
+    if source == VOCABULARY and not existing_file(folder / MERGES):
+        raise _inconvertible(folder, source, f"{MERGES} is missing")
     from transformers import AutoTokenizer
 
     try:
-        converted: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        converted: Any = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         backend: tokenizers.Tokenizer = converted.backend_tokenizer
+        named: dict[str, str] = converted.special_tokens_map
     except Exception as error:  # conversion fails in many ways
-        detail = " ".join(str(error).split())
-        raise ModelError(f"{folder}: the tokenizer cannot be converted: {detail}") from None
-    return backend
+        raise _inconvertible(folder, source, " ".join(str(error).split())) from None
+    # A class that reads other files makes an empty tokenizer of these.
+    if source == VOCABULARY:
+        listed = read_json(folder / source)
+        if any(backend.token_to_id(token) != listed.value(token) for token in listed.names()):
+            raise _inconvertible(folder, source, f"{type(converted).__name__} does not read it")
+    return backend, {role: text for role, text in named.items() if isinstance(text, str)}
 
 
-def _settings(folder: Path) -> Fields:
-    """Fields of tokenizer_config.json; none if there is no such file."""
-    path = folder / SETTINGS
-    return read_json(path) if path.is_file() else Fields(str(path), {})
+def _inconvertible(folder: Path, source: str, fault: str) -> ModelError:
+    """Return the error for a tokenizer that transformers cannot build from older files."""
+    shown = fault if len(fault) <= SHOWN else fault[: SHOWN - 3] + "..."
+    return ModelError(
+        f"{folder}: holds no {TOKENIZER}, and transformers cannot convert {source}: {shown}; name "
+        f"the right tokenizer_class in {SETTINGS}, or save the tokenizer as {TOKENIZER}"
+    )
 
 
-def _token_text(settings: Fields, role: str) -> str | None:
-    """Text of a token with a role; it is stored as text or as an object with ``content``."""
-    if isinstance(settings.value(role), dict):
-        return settings.sub(role).string("content")
-    return settings.string(role, None)
+def _installed(package: str) -> bool:
+    """Whether a package can be imported."""
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that holds it is missing
+        return False
 
 
-def _token_id(backend: tokenizers.Tokenizer, text: str | None, default: int | None) -> int | None:
-    """Id of a token by its text."""
-    found: int | None = None if text is None else backend.token_to_id(text)
-    return default if found is None else found
-
-
-def _eos_ids(
-    backend: tokenizers.Tokenizer, text: str | None, configured: tuple[int, ...]
-) -> tuple[int, ...]:
-    own = _token_id(backend, text, None)
-    return configured if own is None else tuple(dict.fromkeys((*configured, own)))
-
-
-def _chat_template(folder: Path, settings: Fields) -> str | None:
-    """Source of the chat template. Its own file wins; of several, the default one is taken."""
-    path = folder / TEMPLATE
-    if path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(f"{path}: cannot be read: {error}") from None
-    value = settings.value("chat_template")
-    if not isinstance(value, list):
-        return settings.string("chat_template", None)
-    for entry in value:
-        if isinstance(entry, dict) and entry.get("name") == "default":
-            return Fields(settings.source, entry, "chat_template.").string("template")
-    raise settings.error("chat_template", 'a template, or a list with one named "default"')
+def _id(backend: tokenizers.Tokenizer, named: Mapping[str, str], role: str) -> int | None:
+    """Id of the token with a role, None if there is none."""
+    found: int | None = backend.token_to_id(named[role]) if role in named else None
+    return found

@@ -27,6 +27,7 @@ FILES: Final = frozenset(
         "vocab.txt",
         "merges.txt",
         "chat_template.jinja",
+        "chat_template.json",
     }
 )
 PATTERNS: Final = ("*.safetensors", *sorted(FILES))

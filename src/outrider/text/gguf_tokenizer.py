@@ -6,8 +6,7 @@ Two kinds: "gpt2", byte-level byte-pair encoding whose pre-tokenizer is named by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from tokenizers import (
@@ -21,13 +20,14 @@ from tokenizers import (
     processors,
 )
 
-from outrider.types.errors import ModelError
-
-#: Token kinds, as GGUF numbers them.
-CONTROL: Final = 3
-USER_DEFINED: Final = 4
-UNUSED: Final = 5
-BYTE: Final = 6
+from outrider.text.gguf_vocabulary import (
+    BYTE_TOKENS,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    USER_DEFINED,
+    GgufVocabulary,
+)
 
 SPACE: Final = "\u2581"
 
@@ -71,94 +71,41 @@ _QWEN2: Final = Splitting((QWEN2_SPLIT,), compose=True)
 _TEKKEN: Final = Splitting((TEKKEN_SPLIT,), whole_words=True)
 _DEFAULT: Final = Splitting((r"[\p{P}\$\+<=>\^~\|]+", GPT2_SPLIT, r"\p{N}+", r"[0-9][0-9][0-9]"))
 
-#: Values of ``tokenizer.ggml.pre`` that can be reproduced.
+#: Values of ``tokenizer.ggml.pre`` that can be reproduced; any other is cut as "default".
 SPLITTINGS: Final = {
     "default": _DEFAULT,
-    "gpt-2": _GPT2,
-    "phi-2": _GPT2,
-    "olmo": _GPT2,
-    "smollm": _DIGITS,
-    "starcoder": _DIGITS,
-    "refact": _DIGITS,
-    "codeshell": _DIGITS,
-    "llama-bpe": _LLAMA3,
-    "llama3": _LLAMA3,
-    "llama-v3": _LLAMA3,
-    "smaug-bpe": _LLAMA3,
-    "falcon3": _LLAMA3,
-    "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
+    **dict.fromkeys(
+        (
+            *("gpt-2", "phi-2", "olmo", "mpt", "jais", "trillion", "gigachat", "a.x-4.0"),
+            *("mellum", "exaone4", "granite-docling"),
+        ),
+        _GPT2,
+    ),
+    **dict.fromkeys(
+        (
+            *("smollm", "starcoder", "refact", "codeshell", "command-r", "exaone"),
+            *("minerva-7b", "mellum2"),
+        ),
+        _DIGITS,
+    ),
+    **dict.fromkeys(
+        (
+            *("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "falcon-h1", "pixtral"),
+            *("midm-2.0", "lfm2"),
+        ),
+        _LLAMA3,
+    ),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen"), _QWEN2),
     "tekken": _TEKKEN,
 }
-
-
-@dataclass(frozen=True)
-class GgufVocabulary:
-    """The tokenizer fields of a GGUF file, under their names there.
-
-    Attributes:
-        source: the file, for messages.
-        model: "gpt2" or "llama".
-        pre: name of the pre-tokenizer, for "gpt2".
-        tokens: spelled tokens; the index is the id.
-        token_types: kind of each token; empty if all are text.
-        merges: pairs "left right", first merged first, for "gpt2".
-        scores: score of each token, for "llama".
-        prefix: ids put before a text, in practice the token that begins it.
-        suffix: ids put after a text.
-        unk_id: token for text that cannot be spelled, for "llama".
-        space_prefix: text is preceded by a space, for "llama".
-    """
-
-    source: str
-    model: str
-    tokens: Sequence[str]
-    pre: str = "default"
-    token_types: Sequence[int] = ()
-    merges: Sequence[str] = ()
-    scores: Sequence[float] = ()
-    prefix: tuple[int, ...] = ()
-    suffix: tuple[int, ...] = ()
-    unk_id: int | None = None
-    space_prefix: bool = True
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, values in (("token_type", self.token_types), ("scores", self.scores)):
-            if values and len(values) != len(self.tokens):
-                raise self.error(name, f"must have {len(self.tokens)} entries, not {len(values)}")
-        for token in (*self.prefix, *self.suffix, self.unk_id or 0):
-            if not 0 <= token < len(self.tokens):
-                raise self.error(
-                    "tokens", f"has {len(self.tokens)} entries, but id {token} is used"
-                )
-        count = len(self.tokens)
-        self._ids.update(zip(reversed(self.tokens), range(count - 1, -1, -1), strict=True))
-
-    @property
-    def ids(self) -> dict[str, int]:
-        """Spelled token to id; the first of two tokens that are spelled alike."""
-        return self._ids
-
-    def error(self, name: str, fault: str) -> ModelError:
-        """Return the error for a field of the file."""
-        return ModelError(f"{self.source}: field tokenizer.ggml.{name} {fault}")
-
-    def of_type(self, kind: int) -> Iterator[str]:
-        """Tokens of one kind, in order of their ids."""
-        return (
-            token
-            for token, found in zip(self.tokens, self.token_types, strict=False)
-            if found == kind
-        )
 
 
 def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
     """Return the tokenizer that a GGUF file describes.
 
     Raises:
-        ModelError: an unknown kind or pre-tokenizer, or a vocabulary that contradicts itself; the
-            message names the field.
+        ModelError: an unknown kind, or a vocabulary that contradicts itself; the message names the
+            field.
     """
     if vocabulary.model == "gpt2":
         tokenizer = _byte_level(vocabulary)
@@ -167,10 +114,10 @@ def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
     else:
         raise vocabulary.error("model", f"must be gpt2 or llama, not {vocabulary.model!r}")
     tokenizer.add_special_tokens(
-        [AddedToken(token, normalized=False) for token in vocabulary.of_type(CONTROL)]
+        [AddedToken(token, normalized=False) for token in vocabulary.of_kind(UNKNOWN, CONTROL)]
     )
     tokenizer.add_tokens(
-        [AddedToken(token, normalized=False) for token in vocabulary.of_type(USER_DEFINED) if token]
+        [AddedToken(token, normalized=False) for token in vocabulary.of_kind(USER_DEFINED)]
     )
     if vocabulary.prefix or vocabulary.suffix:
         tokenizer.post_processor = _surround(vocabulary)
@@ -179,14 +126,18 @@ def build_tokenizer(vocabulary: GgufVocabulary) -> Tokenizer:
 
 def _surround(vocabulary: GgufVocabulary) -> processors.TemplateProcessing:
     """Return the step that puts the prefix and the suffix around a text."""
-    around = [*vocabulary.prefix, *vocabulary.suffix]
-    pieces = [
-        *(vocabulary.tokens[token] for token in vocabulary.prefix),
-        "$A",
-        *(vocabulary.tokens[token] for token in vocabulary.suffix),
-    ]
+
+    # Pieces of a template are names: a token's own text could hold what the notation means.
+    def name(token: int) -> str:
+        return f"token{token}"
+
+    around = (*vocabulary.prefix, *vocabulary.suffix)
     return processors.TemplateProcessing(
-        single=pieces, special_tokens=[(vocabulary.tokens[token], token) for token in around]
+        single=[*map(name, vocabulary.prefix), "$A", *map(name, vocabulary.suffix)],
+        special_tokens=[
+            {"id": name(token), "ids": [token], "tokens": [vocabulary.tokens[token]]}
+            for token in dict.fromkeys(around)
+        ],
     )
 
 
@@ -201,10 +152,12 @@ def _bpe(vocabulary: GgufVocabulary, merges: list[tuple[str, str]], **options: o
 
 def _byte_level(vocabulary: GgufVocabulary) -> Tokenizer:
     """Byte-level byte-pair encoding."""
-    splitting = SPLITTINGS.get(vocabulary.pre)
-    if splitting is None:
-        known = ", ".join(sorted(SPLITTINGS))
-        raise vocabulary.error("pre", f"must be one of {known}; not {vocabulary.pre!r}")
+    splitting = SPLITTINGS.get(vocabulary.pre, _DEFAULT)
+    if vocabulary.unmade and not vocabulary.merges:
+        raise vocabulary.error(
+            "merges",
+            f"is missing; without it no text can become tokens such as {vocabulary.unmade[0]!r}",
+        )
     merges: list[tuple[str, str]] = []
     for merge in vocabulary.merges:
         left, space, right = merge.partition(" ")
@@ -230,12 +183,7 @@ def _score_merges(vocabulary: GgufVocabulary) -> list[tuple[str, str]]:
     takes no part. Cuts of one piece are ordered by the ids of their halves.
     """
     ids = vocabulary.ids
-    kinds = vocabulary.token_types or [1] * len(vocabulary.tokens)
-    text = {
-        token
-        for token, kind in zip(vocabulary.tokens, kinds, strict=True)
-        if kind not in (CONTROL, UNUSED, BYTE)
-    }
+    text = set(vocabulary.of_kind(NORMAL, UNKNOWN, USER_DEFINED))
     ranked = sorted(
         (-vocabulary.scores[ids[token]], ids[token], token) for token in text if len(token) > 1
     )
@@ -254,8 +202,8 @@ def _sentence_piece(vocabulary: GgufVocabulary) -> Tokenizer:
     """SentencePiece byte-pair encoding with byte fallback."""
     if not vocabulary.scores:
         raise vocabulary.error("scores", "is missing; it must have one number for each token")
-    unk = None if vocabulary.unk_id is None else vocabulary.tokens[vocabulary.unk_id]
-    has_bytes = all(f"<0x{byte:02X}>" in vocabulary.ids for byte in range(256))
+    unk = None if vocabulary.unk_id is None else vocabulary.tokens[vocabulary.unk_id] or None
+    has_bytes = vocabulary.ids.keys() >= BYTE_TOKENS
     tokenizer = _bpe(
         vocabulary,
         _score_merges(vocabulary),

@@ -40,7 +40,6 @@ class Tokenizer:
         bos_id: token that begins a text, None if there is none.
         eos_ids: tokens that end an answer, in the checkpoint's order.
         special_ids: tokens that are markup and not text.
-        vocab_size: one more than the largest token id.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer, source: str, special: SpecialTokens) -> None:
@@ -63,7 +62,6 @@ class Tokenizer:
             for token, entry in added.items()
             if not _is_spelling(backend, token, entry.content)
         }
-        self.vocab_size = max([backend.get_vocab_size() - 1, *added]) + 1
         state = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())
         self._make_decoder = piece_decoders(source, state)
 
@@ -74,12 +72,19 @@ class Tokenizer:
             text: the text.
             add_special: add what the model's tokenizer puts around a text, in practice the token
                 that begins it. Rendered chat prompts contain it already.
+
+        Raises:
+            RequestError: the text is not Unicode, or holds what the vocabulary cannot spell.
         """
         try:
             text.encode()
         except UnicodeEncodeError:
             raise RequestError("prompt", "must be valid Unicode text (UTF-8)") from None
-        ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
+        try:
+            ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
+        except Exception as error:  # the library raises plain Exception
+            detail = " ".join(str(error).split())
+            raise RequestError("prompt", f"{self.source} cannot encode it: {detail}") from None
         return ids
 
     def encode_chat(
@@ -103,6 +108,11 @@ class Tokenizer:
                 "messages", f"{self.source} has no chat template; use raw prompts (--raw)"
             )
         return self._template.render(checked_messages(messages), **variables)
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """One more than the largest token id; ids below it need not all have a token."""
+        return max(self._backend.get_vocab().values(), default=-1) + 1
 
     @property
     def has_template(self) -> bool:
