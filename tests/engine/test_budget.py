@@ -97,9 +97,10 @@ def test_memory_that_is_not_there() -> None:
     text = refusal(memory=Memory(100 * PAGE, 90 * PAGE), kv_cache_memory_bytes=101 * PAGE)
     assert text.startswith("kv_cache_memory_bytes: is 808 KiB, and this process can have 800 KiB")
     text = refusal(memory=Memory(100 * PAGE, 5 * PAGE), kv_cache_memory_bytes=50 * PAGE)
-    assert text.startswith("kv_cache_memory_bytes: the KV caches take 400 KiB and this process can")
-    small = budget(memory=Memory(100 * PAGE, 10 * PAGE))
-    assert (small.max_model_len, small.pages) == (128, 5), "half of what is free"
+    # 50 pages of 8 KiB, and 256 positions of 4 cosines and 4 sines.
+    assert text.startswith("kv_cache_memory_bytes: the KV caches take 408 KiB and this process can")
+    small = budget(memory=Memory(100 * PAGE, 20 * PAGE))
+    assert (small.max_model_len, small.pages) == (128, 5), "a quarter of what is free"
     assert "hold no session" in refusal(memory=Memory(100 * PAGE, 0))
 
 

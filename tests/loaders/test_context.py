@@ -107,6 +107,9 @@ def test_bounds_that_are_none(tmp_path: Path) -> None:
         ({"type": "yarn", "factor": 4.0, "original_context_length": 256}, 1024),
         ({"type": "yarn", "factor": 4.0}, 2048),
         ({"type": "none", "factor": 4.0}, 512),
+        ({"type": "linear", "factor": 0.0}, 512),
+        ({"factor": 0.0}, 512),
+        ({"factor": 2.0}, 1024),
     ],
 )
 def test_a_gguf_file_allows_what_its_folder_does(

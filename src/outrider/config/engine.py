@@ -49,7 +49,7 @@ class EngineConfig(Parameters):
         draft_length: tokens to draft per round; None chooses by worth, round by round.
         verification: how sampled requests are judged.
         kv_cache_memory_bytes: most bytes of the KV caches, the target's and the drafter's
-            together; None is 2 GiB, or half of the free memory if that is less (vLLM: what
+            together; None is 2 GiB, or a quarter of the free memory if that is less (vLLM: what
             ``gpu_memory_utilization`` leaves). Memory is taken only as pages are filled.
         kv_cache_dtype: how the target's keys and values are kept, part of the numerics profile;
             "auto" is int8 for quantised weights and bfloat16 for others.

@@ -83,10 +83,12 @@ def cache_budget(
             f"cache hold no more; for another length set {LENGTH_OPTION} or {OPTION}"
         )
     pages = min(config.max_num_seqs * least_pages(length), held)
-    if pages * page > memory.free:
+    # Cosine and sine of every position lie beside the caches.
+    needed = pages * page + 4 * target.config.head_dim * length
+    if needed > memory.free:
         raise RequestError(
             "kv_cache_memory_bytes",
-            f"the KV caches take {show_bytes(pages * page)} and this process can have "
+            f"the KV caches take {show_bytes(needed)} and this process can have "
             f"{show_bytes(memory.free)} more; lower {OPTION} or {LENGTH_OPTION}",
         )
     return CacheBudget(length, pages, pages * page, note)
@@ -101,7 +103,8 @@ def _allowed(config: EngineConfig, memory: Memory) -> int:
     """Bytes that the caches may take."""
     asked = config.kv_cache_memory_bytes
     if asked is None:
-        return min(DEFAULT_BYTES, memory.free // 2)
+        # Rotary tables take at most twice as much again, with a single head in a single layer.
+        return min(DEFAULT_BYTES, memory.free // 4)
     if asked > memory.total:
         raise RequestError(
             "kv_cache_memory_bytes",

@@ -172,6 +172,7 @@ def _rotary(file: GgufFile, fields: Fields, arch: str, head_dim: int) -> RotaryC
     factor = fields.number(f"{scaling}.factor", None)
     if factor is None:
         factor = fields.number(f"{arch}.rope.scale_linear", 1.0)
+    factor = factor or 1.0  # llama.cpp writes and reads zero for no scaling
     implied = "none" if factor == 1.0 else "linear"
     kind = fields.choice(f"{scaling}.type", ("none", "linear", "yarn"), implied)
     if factor < 1.0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,15 +14,21 @@ from outrider.kernels.table import RotaryTable
 
 Frequencies = NDArray[np.float64]
 
+#: Positions whose angles are computed together.
+_POSITIONS: Final = 1 << 14
+
 
 def rotary_table(config: RotaryConfig, head_dim: int, positions: int) -> RotaryTable:
     """Cosine and sine of positions 0 .. positions - 1, float32 [positions, head_dim / 2]."""
     frequencies, scale = frequencies_of(config, head_dim)
-    angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies[None]
-    cos, sin = np.cos(angles) * scale, np.sin(angles) * scale
-    return RotaryTable(
-        torch.from_numpy(cos.astype(np.float32)), torch.from_numpy(sin.astype(np.float32))
-    )
+    cos = np.empty((positions, head_dim // 2), dtype=np.float32)
+    sin = np.empty_like(cos)
+    # Some positions at a time: a long context in float64 would take several times its table.
+    for first in range(0, positions, _POSITIONS):
+        rows = slice(first, min(first + _POSITIONS, positions))
+        angles = np.arange(rows.start, rows.stop, dtype=np.float64)[:, None] * frequencies[None]
+        cos[rows], sin[rows] = np.cos(angles) * scale, np.sin(angles) * scale
+    return RotaryTable(torch.from_numpy(cos), torch.from_numpy(sin))
 
 
 def frequencies_of(config: RotaryConfig, head_dim: int) -> tuple[Frequencies, float]:
