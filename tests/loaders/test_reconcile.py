@@ -100,7 +100,7 @@ def our_logits(folder: Path) -> torch.Tensor:
 
     with HuggingFaceCheckpoint(folder) as checkpoint:
         model = DenseModel(checkpoint.config, ReferenceKernels(), checkpoint.tensor, 16)
-    pool = PagePool(model.allocate(2))
+    pool = PagePool(model.allocate(2, "float32"))
     rows = Rows((PagedCache(pool).stage(6),))
     return model.logits(model.forward(torch.arange(1, 7), rows, pool.store, torch.arange(6)).hidden)
 
