@@ -255,3 +255,15 @@ def test_a_file_without_a_usable_tokenizer_says_so_when_it_is_asked(tmp_path: Pa
     assert (checkpoint.config.eos_ids, checkpoint.config.bos_id) == ((), None)
     with pytest.raises(ModelError, match=r"field tokenizer\.ggml\.tokens is missing"):
         checkpoint.tokenizer()
+
+
+def test_tokens_spelled_alike(caplog: pytest.LogCaptureFixture) -> None:
+    """Text becomes the later, as in llama.cpp; both are text when they are drawn."""
+    letters = list(LETTERS)
+    letters[5] = letters[20] = "a"
+    text = text_of(BYTES, {"tokens": ["<|x|>", "<|y|>", *letters]})
+    tokenizer = text.tokenizer()
+    assert tokenizer.encode("a", add_special=False) == [22]
+    assert tokenizer.decode([2, 7, 22, 3], skip_special=True) == "aaab"
+    (warning,) = warnings_of(caplog)
+    assert "tokens 2 and 22 of 2 such pairs are both 'a'" in warning

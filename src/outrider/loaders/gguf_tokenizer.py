@@ -71,7 +71,8 @@ class GgufText:
             ModelError: it is of an unknown kind, or contradicts itself.
         """
         source = self.vocabulary.source
-        tokenizer = Tokenizer(build_tokenizer(self.vocabulary), source, self.special)
+        backend, twins = build_tokenizer(self.vocabulary), self.vocabulary.twins
+        tokenizer = Tokenizer(backend, source, self.special, twins)
         if self.doubts:
             _LOG.warning("%s: %s", source, "; ".join(self.doubts))
         return tokenizer
@@ -117,7 +118,17 @@ def read_text(fields: Fields, rows: int) -> GgufText:
         named=named,
         chat_template=fields.string("tokenizer.chat_template", None),
     )
-    return GgufText(vocabulary, special, (*_cutting_doubts(vocabulary, pre), *ids.doubts))
+    doubts = (*_cutting_doubts(vocabulary, pre), *_spelling_doubts(vocabulary), *ids.doubts)
+    return GgufText(vocabulary, special, doubts)
+
+
+def _spelling_doubts(vocabulary: GgufVocabulary) -> Iterator[str]:
+    """What is uncertain where two tokens are spelled alike."""
+    for token, spelled in list(vocabulary.twins.items())[:1]:
+        yield (
+            f"tokens {token} and {vocabulary.ids[spelled]} of {len(vocabulary.twins)} such pairs are "
+            f"both {spelled!r}, so text becomes the later"
+        )
 
 
 def _cutting_doubts(vocabulary: GgufVocabulary, pre: str | None) -> Iterator[str]:

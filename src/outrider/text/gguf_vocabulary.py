@@ -74,24 +74,22 @@ class GgufVocabulary:
                 raise self.error(
                     "tokens", f"has {len(self.tokens)} entries, but id {token} is used"
                 )
-        spelled = len(self.tokens) - self.tokens.count("")
-        if len(self.ids) != spelled:
-            raise self._duplicate()
-
-    def _duplicate(self) -> ModelError:
-        """Return the error for two ids of one token: text could only be given one of them."""
-        first: dict[str, int] = {}
-        for index, token in enumerate(self.tokens):
-            if token and first.setdefault(token, index) != index:
-                return self.error(
-                    "tokens", f"must differ, but ids {first[token]} and {index} are both {token!r}"
-                )
-        raise ValueError("no token occurs twice")
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Spelled token to id."""
+        """Spelled token to id; text becomes the last of several that are spelled alike."""
         return {token: index for index, token in enumerate(self.tokens) if token}
+
+    @cached_property
+    def twins(self) -> dict[int, str]:
+        """Ids that no text becomes, since a later one is spelled alike, and how they are spelled."""
+        if len(self.ids) == len(self.tokens) - self.tokens.count(""):
+            return {}
+        return {
+            index: token
+            for index, token in enumerate(self.tokens)
+            if token and self.ids[token] != index
+        }
 
     @cached_property
     def kinds(self) -> tuple[int, ...]:

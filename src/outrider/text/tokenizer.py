@@ -42,8 +42,20 @@ class Tokenizer:
         special_ids: tokens that are markup and not text.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer, source: str, special: SpecialTokens) -> None:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        source: str,
+        special: SpecialTokens,
+        twins: Mapping[int, str] | None = None,
+    ) -> None:
         """Wrap a tokenizer; its truncation and padding are switched off.
+
+        Args:
+            backend: the library's tokenizer.
+            source: the file it came from, for messages.
+            special: what it does not know itself.
+            twins: spellings of ids that it has given away to others spelled alike.
 
         Raises:
             ModelError: its decoder is of a kind that cannot run token by token.
@@ -55,6 +67,7 @@ class Tokenizer:
         self.eos_ids = special.eos_ids
         self._backend = backend
         self._special = special
+        self._twins = twins or {}
         added = backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token for token, entry in added.items() if entry.special)
         self._added = {
@@ -143,7 +156,7 @@ class Tokenizer:
     def token(self, token_id: int) -> str | None:
         """Return the token as the vocabulary spells it; None if there is none."""
         spelled: str | None = self._backend.id_to_token(token_id)
-        return spelled
+        return self._twins.get(token_id) if spelled is None else spelled
 
     def decoder(self) -> PieceDecoder:
         """Return a decoder of one text, for ``feed``."""
