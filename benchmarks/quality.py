@@ -16,7 +16,6 @@ import json
 import math
 import platform
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -69,7 +68,6 @@ class Line:
     perplexity: float
     perplexity_over_float32: float
     top_token_equal: float
-    seconds: float
 
 
 def text_tokens(tokenizer: Tokenizer, count: int) -> list[int]:
@@ -125,13 +123,11 @@ def compare(options: argparse.Namespace, progress: Progress) -> Iterator[tuple[L
             wanted = precisions if path in options.kernels else []
             precisions = list(dict.fromkeys(("float32", *wanted)))
         for dtype in precisions:
-            began = time.perf_counter()
             reading = read(target, tokens, dtype, progress)
             exact = exact or reading
             same = float((reading.best == exact.best).mean())
             share = reading.perplexity / exact.perplexity
-            seconds = time.perf_counter() - began
-            yield Line(path, dtype, reading.perplexity, share, same, seconds), target
+            yield Line(path, dtype, reading.perplexity, share, same), target
 
 
 def row(line: Line) -> str:
