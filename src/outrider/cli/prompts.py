@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from outrider.cli.message import read_text
+from outrider.loaders.files import require_file, user_path
 from outrider.text.messages import Message, checked_messages
 from outrider.types.errors import RequestError
 
@@ -54,6 +55,8 @@ def builtin_prompts() -> list[BenchPrompt]:
 
 def read_prompts(path: Path) -> list[BenchPrompt]:
     """Read a file of one JSON object a line; empty lines are skipped."""
+    path = user_path(str(path))
+    require_file(path, lambda fault: RequestError("--prompts", fault))
     text = read_text(path, "--prompts")
     prompts = []
     # Not splitlines: separators such as U+2028 stand inside of JSON strings.

@@ -126,8 +126,8 @@ def _spelling_doubts(vocabulary: GgufVocabulary) -> Iterator[str]:
     """What is uncertain where two tokens are spelled alike."""
     for token, spelled in list(vocabulary.twins.items())[:1]:
         yield (
-            f"tokens {token} and {vocabulary.ids[spelled]} of {len(vocabulary.twins)} such pairs are "
-            f"both {spelled!r}, so text becomes the later"
+            f"tokens {token} and {vocabulary.ids[spelled]} of {len(vocabulary.twins)} such pairs "
+            f"are both {spelled!r}, so text becomes the later"
         )
 
 

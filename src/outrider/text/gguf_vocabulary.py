@@ -82,7 +82,7 @@ class GgufVocabulary:
 
     @cached_property
     def twins(self) -> dict[int, str]:
-        """Ids that no text becomes, since a later one is spelled alike, and how they are spelled."""
+        """Ids that no text becomes, since a later one is spelled alike; how they are spelled."""
         if len(self.ids) == len(self.tokens) - self.tokens.count(""):
             return {}
         return {
