@@ -417,3 +417,12 @@ def test_the_engine_itself_may_be_called_by_several_threads() -> None:
 
     assert in_threads(work, 5) == right
     assert engine._pool.num_used == 0
+
+
+def test_closing_gives_the_pages_back() -> None:
+    llm = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3)))
+    with llm:
+        llm.generate(PROMPTS[0], GREEDY)
+        store = weakref.ref(llm.engine._pool.store)
+    gc.collect()
+    assert store() is None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields, replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from test_generation import FRAME, SMALL
 from tiny_training import SHAPE, V, torch_target, written_rows
 
 from outrider.cli.main import main
+from outrider.config.memory import Memory
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.train import generate as generation
@@ -24,7 +23,7 @@ from outrider.train.config import (
     load_config,
 )
 from outrider.train.generate import generate
-from outrider.train.memory import GIB, available_bytes, estimate, memory_faults, plan
+from outrider.train.memory import GIB, estimate, memory_faults, plan
 from outrider.train.run import fit
 from outrider.types.errors import DrafterError
 
@@ -56,8 +55,7 @@ def free(monkeypatch):
     """Set how much memory is free."""
 
     def setting(count):
-        for place in (memory, generation):
-            monkeypatch.setattr(place, "available_bytes", lambda: int(count))
+        monkeypatch.setattr(Memory, "read", lambda: Memory(int(count), int(count)))
 
     return setting
 
@@ -205,47 +203,6 @@ def test_memory_that_runs_out_is_one_line(error):
 def test_other_faults_stay_what_they_are():
     with pytest.raises(RuntimeError, match="other"), memory_faults():
         raise RuntimeError("other")
-
-
-# -- what is free
-
-
-def test_free_memory_is_bounded_by_groups_and_limits(tmp_path, monkeypatch):
-    root = tmp_path / "cgroup"
-    for place, most in (("", "max"), ("a", 8 * GIB), ("a/b", "max")):
-        (root / place).mkdir(exist_ok=True)
-        (root / place / "memory.max").write_text(f"{most}\n")
-        (root / place / "memory.current").write_text(f"{3 * GIB}\n")
-        (root / place / "memory.stat").write_text(f"anon 5\ninactive_file {GIB}\n")
-    old = root / "memory" / "old"
-    old.mkdir(parents=True)
-    (old / "memory.limit_in_bytes").write_text(f"{5 * GIB}")
-    (old / "memory.usage_in_bytes").write_text(f"{GIB}")
-    (old / "memory.stat").write_text("total_inactive_file 0\n")
-    groups = tmp_path / "groups"
-    groups.write_text("0::/a/b\n")
-    assert memory._group_bounds(groups, root) == [6 * GIB]
-    groups.write_text("7:cpu:/x\n4:memory,io:/old\n")
-    assert memory._group_bounds(groups, root) == [4 * GIB]
-    groups.write_text("0::/gone/from/here\n")
-    assert memory._group_bounds(groups, root) == []
-    assert memory._group_bounds(tmp_path / "none", root) == []
-    monkeypatch.setattr(memory, "_group_bounds", lambda *_: [5])
-    assert available_bytes() == 5
-    monkeypatch.setattr(memory, "_group_bounds", lambda *_: [-5])
-    assert available_bytes() == 0
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
-def test_a_limit_of_address_space_counts(monkeypatch):
-    import resource
-
-    taken = memory._field(Path("/proc/self/status").read_text(), "VmSize:") * 1024
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (taken + GIB, resource.RLIM_INFINITY))
-    assert memory._limit_bound() <= GIB
-    assert available_bytes() <= GIB
-    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
-    assert memory._limit_bound() == sys.maxsize
 
 
 # -- settings

@@ -8,7 +8,7 @@ from typing import Final
 from outrider.build.target import Target
 from outrider.caches.paged import pages_for
 from outrider.config.engine import EngineConfig
-from outrider.engine.memory import Memory
+from outrider.config.memory import Memory
 from outrider.kernels.rows import PAGE_TOKENS
 from outrider.types.errors import RequestError
 from outrider.types.sizes import show_bytes

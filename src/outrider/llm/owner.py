@@ -202,7 +202,7 @@ class EngineOwner:
     def __init__(self, engine: Engine) -> None:
         """The thread starts with the first message."""
         self.desk = Desk(weakref.ref(engine))
-        self._engine = engine
+        self._engine: Engine | None = engine  # alive as long as this is
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._close = weakref.finalize(self, _close, self.desk, None)
@@ -266,8 +266,9 @@ class EngineOwner:
             message.gone = True
 
     def close(self) -> None:
-        """Cancel everything and end the thread. Calling it again does nothing."""
+        """Cancel everything, end the thread and let go of the engine; again, it does nothing."""
         self._close()
+        self._engine = None
 
     def _started(self) -> threading.Thread:
         """The thread, started if it was not."""

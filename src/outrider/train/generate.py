@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from outrider.config.memory import Memory
 from outrider.kernels.tensors import token_ids
 from outrider.train.config import GenerateConfig
 from outrider.train.conversations import (
@@ -25,7 +26,6 @@ from outrider.train.conversations import (
 )
 from outrider.train.decode import GraphedStep, LockstepDecoder
 from outrider.train.frame import Frame, Opening
-from outrider.train.memory import available_bytes
 from outrider.train.target import TorchTarget
 from outrider.types.progress import Progress, silent
 
@@ -256,7 +256,7 @@ def fitting_batch(target: TorchTarget, config: GenerateConfig) -> int:
     # Logits and their noise, in float32.
     row += 4 * 4 * c.vocab_size
     cuda = target.device.type == "cuda"
-    free = torch.cuda.mem_get_info()[0] if cuda else available_bytes()
+    free = torch.cuda.mem_get_info()[0] if cuda else Memory.read().free
     return max(1, min(config.batch, config.samples, int(CACHE_SHARE * free / row)))
 
 

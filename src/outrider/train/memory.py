@@ -7,7 +7,6 @@ what is free when batches are laid out.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Final
 
 import torch
 
+from outrider.config.memory import Memory
 from outrider.config.model import ModelConfig
 from outrider.train.config import TrainConfig
 from outrider.types.errors import DrafterError
@@ -151,7 +151,7 @@ def plan(target: ModelConfig, config: TrainConfig, device: torch.device, *, writ
     written = min(config.generate.batch, config.generate.samples) if write else 0
     trained = min(config.optim.rows, config.generate.samples)
     if device.type == "cpu":
-        room = int(SHARE * available_bytes())
+        room = int(SHARE * Memory.read().free)
         spare = room - need.held
         least = need.peak(min(written, 1), 1)
         if least > room:
@@ -197,88 +197,6 @@ def _free_disk(folder: Path) -> int:
             usage = shutil.disk_usage(place)
             return usage.free if usage.total else sys.maxsize
     return sys.maxsize
-
-
-# -- what is free --------------------------------------------------------------------------------
-
-
-def available_bytes() -> int:
-    """Memory that this process may still take: of the machine, its group, and its limits.
-
-    Where a system tells nothing, its whole memory, or no bound.
-    """
-    bounds = [_free_memory(), *_group_bounds(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))]
-    bounds.append(_limit_bound())
-    return max(min(bounds), 0)
-
-
-def _free_memory() -> int:
-    try:
-        text = Path("/proc/meminfo").read_text()
-        return _field(text, "MemAvailable:") * 1024
-    except (OSError, ValueError):
-        pass
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return sys.maxsize
-
-
-def _group_bounds(membership: Path, root: Path) -> list[int]:
-    """What the limits of this process's control groups leave, of both versions."""
-    bounds = []
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            base, names = root, ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            base = root / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        folder = base / path.strip("/")
-        # A container sees its own group as the root.
-        for group in [folder, *folder.parents]:
-            bounds += _group_bound(group, *names)
-            if group == base:
-                break
-    return bounds
-
-
-def _group_bound(group: Path, limit: str, used: str, cached: str) -> list[int]:
-    """What the limit of one group leaves; files that are only cached can go."""
-    try:
-        most = int((group / limit).read_text())
-        taken = int((group / used).read_text())
-        reclaimed = _field((group / "memory.stat").read_text(), cached)
-    except (OSError, ValueError):
-        return []
-    return [most - taken + reclaimed]
-
-
-def _limit_bound() -> int:
-    """What ``ulimit -v`` leaves."""
-    try:
-        import resource
-
-        most = resource.getrlimit(resource.RLIMIT_AS)[0]
-        taken = _field(Path("/proc/self/status").read_text(), "VmSize:") * 1024
-    except (ImportError, OSError, ValueError):
-        return sys.maxsize
-    return sys.maxsize if most == resource.RLIM_INFINITY else most - taken
-
-
-def _field(text: str, name: str) -> int:
-    """The number after a name at the beginning of a line; ValueError if there is none."""
-    for line in text.splitlines():
-        words = line.split()
-        if words and words[0] == name:
-            return int(words[1])
-    raise ValueError(name)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.engine.memory import Memory
+from outrider.config.memory import Memory
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:       16777216 kB\nMemFree: 1 kB\nMemAvailable:    8388608 kB\n"
@@ -41,6 +41,17 @@ def test_a_group_with_a_limit(tmp_path: Path) -> None:
     assert found == Memory(4 * GIB, 3 * GIB)
 
 
+def test_cached_files_can_go(tmp_path: Path) -> None:
+    found = machine(
+        tmp_path,
+        "0::/a\n",
+        a__memory_x_max=f"{4 * GIB}",
+        a__memory_x_current=f"{3 * GIB}",
+        a__memory_x_stat=f"anon 5\ninactive_file {2 * GIB}\nsock 0\n",
+    )
+    assert found == Memory(4 * GIB, 3 * GIB)
+
+
 def test_the_limit_of_a_parent(tmp_path: Path) -> None:
     found = machine(
         tmp_path, "0::/a/b\n", a__memory_x_max=f"{2 * GIB}", a__memory_x_current=f"{3 * GIB}"
@@ -60,7 +71,8 @@ def test_the_older_groups(tmp_path: Path) -> None:
         tmp_path,
         "5:cpu,cpuacct:/a\n4:memory:/a\n",
         memory__a__memory_x_limit_in_bytes=f"{4 * GIB}",
-        memory__a__memory_x_usage_in_bytes=f"{GIB}",
+        memory__a__memory_x_usage_in_bytes=f"{2 * GIB}",
+        memory__a__memory_x_stat=f"total_inactive_file {GIB}\n",
     )
     assert found == Memory(4 * GIB, 3 * GIB)
 
@@ -82,7 +94,7 @@ def test_the_bound_of_the_address_space() -> None:
             sys.executable,
             "-c",
             "import resource\n"
-            "from outrider.engine.memory import Memory\n"
+            "from outrider.config.memory import Memory\n"
             "resource.setrlimit(resource.RLIMIT_AS, (1 << 40, resource.RLIM_INFINITY))\n"
             "before = Memory.read()\n"
             "resource.setrlimit(resource.RLIMIT_AS, (6 << 30, resource.RLIM_INFINITY))\n"

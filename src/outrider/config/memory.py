@@ -6,11 +6,18 @@ import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-#: Where each version of control groups keeps a limit and what counts against it.
-_GROUP_FILES = (
-    ("sys/fs/cgroup", "memory.max", "memory.current"),
-    ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+#: Where each version of control groups keeps a limit, what counts against it, and the line of
+#: memory.stat about files that are only cached: those can go.
+_GROUP_FILES: Final = (
+    ("sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    (
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
 )
 
 
@@ -41,8 +48,7 @@ class Memory:
 
 def _machine(path: Path) -> tuple[int, int]:
     """Bytes that the machine has, and that programs can still have."""
-    lines = (line.split() for line in _text(path).splitlines())
-    found = {words[0]: int(words[1]) << 10 for words in lines if len(words) > 1}
+    found = {name: count << 10 for name, count in _fields(path).items()}
     total = found.get("MemTotal:", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     return total, found.get("MemAvailable:", total)
 
@@ -54,12 +60,14 @@ def _groups(root: Path) -> list[tuple[int, int]]:
         _, controllers, own = (*line.split(":", 2), "", "")[:3]
         if controllers not in ("", "memory") and "memory" not in controllers.split(","):
             continue
-        folder, limit, used = _GROUP_FILES[1 if controllers else 0]
+        folder, limit, used, cached = _GROUP_FILES[1 if controllers else 0]
         place = root / folder / own.strip("/")
         # A container often sees its own group as the root, whatever its path says.
         for group in {root / folder, place, *place.parents}:
             if group.is_relative_to(root / folder):
-                found.append((_count(group / limit), _count(group / used)))
+                taken = _count(group / used)
+                kept = _fields(group / "memory.stat").get(cached, 0)
+                found.append((_count(group / limit), None if taken is None else taken - kept))
     return [(limit, used) for limit, used in found if limit is not None and used is not None]
 
 
@@ -70,6 +78,12 @@ def _address_space(root: Path) -> tuple[int, int]:
     if limit == resource.RLIM_INFINITY or not pages:
         return 1 << 63, 0
     return limit, int(pages[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """The numbers of a file by the word that each line begins with."""
+    lines = (line.split() for line in _text(path).splitlines())
+    return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdecimal()}
 
 
 def _count(path: Path) -> int | None:
