@@ -53,7 +53,9 @@ void norm(const float* x, const float* weight, float eps, int cols, float* y) {
     even = fma(a, a, even);
   }
   const float mean = sum_lanes(add(even, odd)) / static_cast<float>(cols);
-  const F inverse = splat(1.0f / __builtin_sqrtf(mean + eps));
+  // Squares that overflow would make a row of zeros, and zeros make a plausible answer.
+  const float scale = mean < __builtin_inff() ? 1.0f / __builtin_sqrtf(mean + eps) : __builtin_nanf("");
+  const F inverse = splat(scale);
   for (c = 0; c + 16 <= cols; c += 16) store(y + c, mul(mul(load(x + c), inverse), load(weight + c)));
   if (c < cols) {
     const F a = mul(mul(load_part(x + c, cols - c), inverse), load_part(weight + c, cols - c));

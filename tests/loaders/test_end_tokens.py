@@ -196,7 +196,8 @@ def test_more_or_fewer_tokens_than_rows_are_served(tmp_path: Path, extra: int) -
     answer = llm.generate("w5 w6", params)[0].outputs[0]
     # An id that the tokenizer does not know adds no text.
     assert answer.token_ids == [wanted] * 2
-    assert answer.text == ("" if extra < 0 else f"w{wanted} w{wanted}")
+    # Words are joined by spaces, to those of the prompt too.
+    assert answer.text == ("" if extra < 0 else f" w{wanted} w{wanted}")
     if extra > 0:
         message = r"^prompt: token 42 \('w42'\) is outside the vocabulary of 40$"
         with pytest.raises(RequestError, match=message):

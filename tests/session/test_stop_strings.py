@@ -60,7 +60,8 @@ def play(tokens: list[int], **options: Any) -> tuple[TokenStream, list[str]]:
     released = []
     for one in tokens:
         stream.emit(one)
-        released.append(stream.read())
+        released.append(stream.unread)
+        stream.mark_read()
         if stream.finish_reason is not None:
             break
     assert "".join(released) == stream.text

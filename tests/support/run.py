@@ -33,7 +33,7 @@ def serve(
     worth: Worth | None = None,
 ) -> list[RequestOutput]:
     """Serve all requests, a new one every ``gap`` rounds, auditing after every round."""
-    engine = Engine(target, drafter, config or EngineConfig(max_num_seqs=8), worth)
+    engine = Engine(target, drafter, config or EngineConfig(max_num_seqs=8), worth=worth)
     waiting = [Request(prompt, params) for prompt, params in requests]
     ids: list[str] = []
     rounds = 0

@@ -68,17 +68,13 @@ class PagedCache:
 
         Raises:
             OutOfPages: the pool is too small; nothing has changed.
+            BaseException: whatever else; ``roll_back``, and the pool's ``recount``, undo it.
         """
         self._check_settled()
         fresh = self._pool.take(self.pages_needed(count))
         if count and self._writes_shared_page():
             last = self.length // PAGE_TOKENS
-            try:
-                self._pool.store.copy_page(self._pages[last], fresh[-1])
-            except BaseException:
-                for page in fresh:
-                    self._pool.release(page)
-                raise
+            self._pool.store.copy_page(self._pages[last], fresh[-1])
             self._pool.release(self._pages[last])
             self._pages[last] = fresh.pop()
         self._pages.extend(fresh)
@@ -94,10 +90,15 @@ class PagedCache:
         self._trim()
 
     def roll_back(self, length: int) -> None:
-        """Forget whatever a round staged or committed past ``length``, its length before it."""
+        """Forget whatever a round staged or committed past ``length``, its length before it.
+
+        The pool's counts may be torn: only the page table is set back, and whoever calls this has
+        the pool count anew.
+        """
         self._staged = 0
         self.length = min(self.length, length)
-        self._trim()
+        self.floor = min(self.floor, self.length)
+        del self._pages[pages_for(self.length) :]
 
     def truncate(self, length: int) -> None:
         """Forget committed rows at and after ``length``."""

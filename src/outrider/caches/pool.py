@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outrider.kernels.table import PageStore
 from outrider.types.errors import InvariantError
 
@@ -58,6 +60,18 @@ class PagePool:
         self._holders[page] -= 1
         if self._holders[page] == 0:
             self._free.append(page)
+
+    def recount(self, tables: Sequence[Sequence[int]]) -> None:
+        """Count anew from all page tables that exist, after a fault in the middle of a change.
+
+        The tables are right whatever was interrupted: a page that none of them names is free.
+        """
+        holders = [0] * self.store.pages
+        for table in tables:
+            for page in table:
+                holders[page] += 1
+        self._holders = holders
+        self._free = [page for page in range(len(holders) - 1, -1, -1) if not holders[page]]
 
     def is_shared(self, page: int) -> bool:
         """Whether more than one holder has the page."""

@@ -81,6 +81,13 @@ class DraftState(ABC):
     def truncate(self, length: int) -> None:
         """Forget what was observed at and after position ``length``."""
 
+    def roll_back(self, length: int) -> None:
+        """Return to ``length`` observed rows after a fault in the middle of whatever it did.
+
+        Resources that several states share may be torn: ``Drafter.recover`` sets them right.
+        """
+        self.truncate(length)
+
     @abstractmethod
     def fork(self, sampling: DraftSampling | None = None) -> DraftState:
         """Return an independent state with the same observations.
@@ -190,6 +197,9 @@ class Drafter(ABC):
     @abstractmethod
     def restore(self, tail: Tail, sampling: DraftSampling) -> DraftState | None:
         """Rebuild a state from a tail. None if the tail does not suffice."""
+
+    def recover(self, states: Sequence[DraftState]) -> None:  # noqa: B027 - optional
+        """Account anew for what all states that exist hold, after a fault anywhere."""
 
     def audit(self, states: Sequence[DraftState]) -> None:  # noqa: B027 - optional
         """Check resource accounting against all states that exist.

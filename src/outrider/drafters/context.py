@@ -56,6 +56,10 @@ class ContextState(DraftState):
         else:
             self.cache.truncate(length)
 
+    def roll_back(self, length: int) -> None:
+        """Return to ``length`` rows; a page table alone is set back, not the pool's counts."""
+        self.cache.roll_back(length)
+
     def fork(self, sampling: DraftSampling | None = None) -> ContextState:
         """Return an independent state; pages are shared until one of the two writes."""
         return ContextState(self.cache.fork(), sampling or self.sampling)
@@ -233,8 +237,8 @@ class ContextDrafter(Drafter):
             if groups:
                 self._write(joined(kept), Rows(tuple(group for _, group in groups)))
         except BaseException:
-            for mine, _ in pairs:
-                mine.cache.roll_back(mine.length)
+            for mine, _ in groups:
+                mine.cache.commit(0)
             raise
         for mine, group in groups:
             mine.cache.commit(group.count)
@@ -354,6 +358,10 @@ class ContextDrafter(Drafter):
         clear_below(state.cache.pages, state.cache.floor, self.pool.store)
         self.tails.restored += 1
         return state
+
+    def recover(self, states: Sequence[DraftState]) -> None:
+        """Count pages anew from all states that exist."""
+        self.pool.recount([context_state(state).cache.pages for state in states])
 
     def audit(self, states: Sequence[DraftState]) -> None:
         """Check page counts against all states that exist.

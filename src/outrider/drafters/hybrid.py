@@ -61,6 +61,12 @@ class HybridState(DraftState):
         if length < self.learned.length:
             self.learned.truncate(length)
 
+    def roll_back(self, length: int) -> None:
+        """Return both states to ``length`` rows."""
+        self.ngram.roll_back(length)
+        self.waiting = [_until(rows, length) for rows in self.waiting if rows.start < length]
+        self.learned.roll_back(min(length, self.learned.length))
+
     def fork(self, sampling: DraftSampling | None = None) -> HybridState:
         """Return an independent state."""
         return HybridState(self.ngram.fork(sampling), self.learned.fork(sampling), self.waiting)
@@ -212,6 +218,12 @@ class HybridDrafter(Drafter):
                     state.release()
             return None
         return HybridState(ngram, learned)
+
+    def recover(self, states: Sequence[DraftState]) -> None:
+        """Account anew for what the states of both hold."""
+        mine = [hybrid_state(state) for state in states]
+        self.ngram.recover([state.ngram for state in mine])
+        self.learned.recover([state.learned for state in mine])
 
     def audit(self, states: Sequence[DraftState]) -> None:
         """Check the resources of both, and that both observed the same rows.

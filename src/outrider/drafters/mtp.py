@@ -98,6 +98,11 @@ class MtpState(ContextState):
         super().truncate(length)
         self.hidden.truncate(length)
 
+    def roll_back(self, length: int) -> None:
+        """Return to ``length`` slots and states."""
+        super().roll_back(length)
+        self.hidden.truncate(length)
+
     def fail(self, reason: str, length: int) -> None:
         """Record a fault, and start cold at ``length``: no earlier state is paired again."""
         super().fail(reason, length)

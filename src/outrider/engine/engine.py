@@ -32,7 +32,7 @@ from outrider.session.session import SpecSession
 from outrider.session.share import Share, Verdict, Work
 from outrider.session.stream import StreamLimits, TokenStream
 from outrider.session.worth import CostCurve, Pace, Worth
-from outrider.types.errors import RequestError
+from outrider.types.errors import OutriderError, RequestError
 from outrider.types.output import Delta, RequestOutput
 from outrider.types.sizes import show_bytes
 from outrider.types.telemetry import RoundSeconds
@@ -93,7 +93,7 @@ class Engine:
         self._lock = threading.RLock()
         self._cancelled: deque[str] = deque()
         self._unsettled: list[Verdict] = []
-        self._deltas: list[Delta] = []
+        self._unreported: dict[SpecSession, Family] = {}
 
     @property
     def drafter_name(self) -> str:
@@ -133,11 +133,24 @@ class Engine:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Have the engine for oneself, with every cancellation up to now carried out."""
+        """Have the engine for oneself, with an interrupted round and all cancellations finished.
+
+        Whatever is raised inside, by an interrupt between any two lines for one, leaves page counts
+        that are right: page tables are, and counts are made anew from them.
+        """
         with self._lock:
-            while self._cancelled:
-                self._remove(self._cancelled.popleft())
-            yield
+            try:
+                if self._unsettled:
+                    self._settle()
+                while self._cancelled:
+                    self._remove(self._cancelled[0])
+                    self._cancelled.popleft()
+                yield
+            except (OutriderError, KeyError):  # an answer to the caller; nothing was interrupted
+                raise
+            except BaseException:
+                self._recover()
+                raise
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -299,15 +312,13 @@ class Engine:
         next call decides the same tokens again.
         """
         with self._turn():
-            self._settle()  # of a round that was interrupted after its tokens were committed
             started = time.monotonic()
             plan = [Work(slot.job, slot.feed, slot.draft_length) for slot in self._scheduler.plan()]
             if plan:
                 drafting = self._round([Share.of(work) for work in plan])
                 self._settle()
                 self._seconds += RoundSeconds(time.monotonic() - started, *drafting)
-            deltas, self._deltas = self._deltas, []
-            return deltas
+            return self._report()
 
     def _round(self, shares: Sequence[Share]) -> tuple[float, float]:
         """Draft, run, judge and commit, all or nothing; seconds of drafting and of observing."""
@@ -324,6 +335,8 @@ class Engine:
                 share.roll_back()
             raise
         self._unsettled = verdicts
+        if any(verdict.fault is not None for verdict in verdicts):
+            self._recover()  # some sessions were set back
         committed = time.monotonic()
         for share in shares:
             share.work.session.stamp(began, committed)
@@ -349,7 +362,7 @@ class Engine:
         worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
 
     def _settle(self) -> None:
-        """Fork siblings off finished prompts, note deltas, release sessions that have ended.
+        """Fork siblings off finished prompts, release sessions that have ended.
 
         Each part can be done again: a round is settled only when all of it is.
         """
@@ -364,15 +377,36 @@ class Engine:
                 family.fail(verdict.fault)
                 settling.update(dict.fromkeys(family.sessions, family))
         for session, family in settling.items():
-            for sibling in family.fork_ready():
+            ready = family.fork_ready()
+            for sibling in ready:
+                self._scheduler.remove(sibling)  # an interrupted attempt may have queued it
                 self._scheduler.add(sibling)
-            delta = family.delta(session)
-            if delta is not None:
-                self._deltas.append(delta)
+            if ready:
+                family.mark_forked()
+            self._unreported[session] = family
             if session.finished:
                 self._scheduler.settle([session])
                 session.release()
         self._unsettled = []
+
+    def _report(self) -> list[Delta]:
+        """What sessions have that no earlier call reported; interrupted, it reports it later."""
+        found = [
+            (family, session, family.delta(session)) for session, family in self._unreported.items()
+        ]
+        deltas = [delta for _, _, delta in found if delta is not None]
+        for family, session, _ in found:
+            family.mark_reported(session)
+        self._unreported = {}
+        return deltas
+
+    def _recover(self) -> None:
+        """Count pages anew after a fault: page tables are right, whatever was interrupted."""
+        sessions = [s for family in self._families.values() for s in family.sessions]
+        self._pool.recount([session.cache.pages for session in sessions])
+        if self._drafter is not None:
+            states = [s.draft_state for s in sessions if s.draft_state is not None]
+            self._drafter.recover(states)
 
     def audit(self) -> None:
         """Check every cache, page count and drafter resource between rounds.

@@ -50,10 +50,13 @@ class Family:
         shared = first.stream.prompt_length - 1
         if not self._unforked or first.stream.committed < shared:
             return []
-        ready, self._unforked = self._unforked, []
-        for session in ready:
+        for session in self._unforked:
             session.adopt_prompt(first, shared)
-        return ready
+        return list(self._unforked)
+
+    def mark_forked(self) -> None:
+        """Count siblings that were ready as started: ``fork_ready`` has none any more."""
+        self._unforked = []
 
     def fail(self, error: Exception) -> None:
         """End every completion that still runs; what was decided so far stays."""
@@ -63,15 +66,19 @@ class Family:
             session.stream.fail()
 
     def delta(self, session: SpecSession) -> Delta | None:
-        """What the last round added to a completion, or None if nothing."""
+        """What was added to a completion since ``mark_reported``, or None if nothing."""
         fresh = session.stream.output[self._reported[session.index] :]
-        self._reported[session.index] += len(fresh)
-        text = session.stream.read()
+        text = session.stream.unread
         if not fresh and not text:
             return None
         return Delta(
             self._request_id, session.index, text, tuple(fresh), session.stream.finish_reason
         )
+
+    def mark_reported(self, session: SpecSession) -> None:
+        """Count what a completion has as reported."""
+        self._reported[session.index] = len(session.stream.output)
+        session.stream.mark_read()
 
     def output(self) -> RequestOutput:
         """All completions as they stand."""

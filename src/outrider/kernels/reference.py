@@ -165,6 +165,7 @@ class ReferenceKernels(Kernels):
             mean[first : first + TILE_ROWS] = (tile * tile).mean(-1, keepdim=True)[
                 : flat.shape[0] - first
             ]
+        mean = torch.where(mean.isfinite(), mean, torch.nan)
         return (flat / torch.sqrt(mean + eps) * weight).reshape(x.shape)
 
     def linear(self, x: Tensor, weight: Linear) -> Tensor:

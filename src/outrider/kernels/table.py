@@ -163,7 +163,11 @@ class Kernels(ABC):
 
     @abstractmethod
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension (arXiv 1910.07467)."""
+        """``x / sqrt(mean(x^2) + eps) * weight`` over the last dimension (arXiv 1910.07467).
+
+        A row whose mean is not finite, because its squares overflow for one, is NaN: divided by
+        infinity it would be a row of zeros, and nobody could tell.
+        """
 
     @abstractmethod
     def linear(self, x: Tensor, weight: Linear) -> Tensor:

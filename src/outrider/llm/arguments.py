@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Final
 
@@ -11,7 +11,8 @@ from outrider.config.engine import EngineConfig
 from outrider.types.errors import RequestError
 from outrider.types.names import refuse_unknown
 from outrider.types.numbers import integer, shown
-from outrider.types.synonyms import OPTIONS
+from outrider.types.sampling import SamplingParams
+from outrider.types.synonyms import CALLS, OPTIONS
 
 #: Most threads: more than any machine has cores.
 MAX_THREADS: Final = 1 << 16
@@ -40,6 +41,49 @@ def check_variant(options: Iterable[str]) -> None:
     if loaded is not None:
         raise RequestError(loaded, "belongs to the loaded model; make another LLM for it")
     refuse_unknown(names, ("drafter", *ENGINE), OPTIONS, "option of LLM.variant")
+
+
+def check_call(unknown: Iterable[str], known: Sequence[str], call: str) -> None:
+    """Refuse arguments that a call does not have.
+
+    Raises:
+        RequestError: it names the argument and what would be right.
+    """
+    refuse_unknown(unknown, known, CALLS, f"argument of LLM.{call}")
+
+
+def check_progress(progress: object) -> None:
+    """Refuse what cannot be told about progress.
+
+    Raises:
+        RequestError: it is not a function.
+    """
+    if not callable(progress):
+        raise RequestError(
+            "progress", f"must be a function of (label, done, total), not {shown(progress)}"
+        )
+
+
+def params_of(params: object, count: int) -> list[SamplingParams]:
+    """Sampling parameters of each of ``count`` requests; None stands for the defaults.
+
+    Raises:
+        RequestError: they are anything else, or not as many as requests.
+    """
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * count
+    many: list[SamplingParams] = []
+    for one in params if isinstance(params, list | tuple) else [params]:
+        if not isinstance(one, SamplingParams):
+            raise RequestError(
+                "params",
+                "must be SamplingParams(...), one for all or a list of one per prompt, not "
+                f"{shown(one)}",
+            )
+        many.append(one)
+    if len(many) != count:
+        raise RequestError("params", f"{len(many)} of them for {count} prompts")
+    return many
 
 
 def text(name: str, value: object, example: str) -> str:

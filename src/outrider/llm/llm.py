@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Self, Unpack
@@ -17,7 +18,16 @@ from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.kernels.isolation import isolated
 from outrider.kernels.select import select
-from outrider.llm.arguments import check_options, check_variant, place, text, thread_count
+from outrider.llm.arguments import (
+    check_call,
+    check_options,
+    check_progress,
+    check_variant,
+    params_of,
+    place,
+    text,
+    thread_count,
+)
 from outrider.llm.inputs import (
     Conversation,
     Prompt,
@@ -86,8 +96,7 @@ class LLM:
         spec = place("model", model, '"smollm2"')
         drafts = place("drafter", drafter, '"auto" or "none"')
         path = None if kernels is None else text("kernels", kernels, '"reference"')
-        if not callable(progress):
-            raise RequestError("progress", f"must be a function, not {progress!r:.60}")
+        check_progress(progress)
         table = select(text("device", device, '"cpu"'), thread_count(threads), path)
         target = load_target(spec, table, config.max_model_len, progress)
         self._bind(target, drafts, config, progress)
@@ -191,6 +200,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
+        **unknown: object,
     ) -> list[RequestOutput]:
         """Complete raw prompts, batched.
 
@@ -198,10 +208,14 @@ class LLM:
             prompts: one prompt or many; text is fed as it is, without a chat template.
             params: one for all, or one per prompt.
             progress: told as requests finish.
+            **unknown: refused by name.
 
         Raises:
-            RequestError: a prompt or a parameter cannot be served. Nothing is generated then.
+            RequestError: a prompt or a parameter cannot be served, or there is no such argument.
+                Nothing is generated then.
+            NumericsError: the model's output for one of them is not finite.
         """
+        check_call(unknown, ("prompts", "params", "progress"), "generate")
         return self._run([self._raw(prompt) for prompt in prompts_of(prompts)], params, progress)
 
     def chat(
@@ -209,6 +223,7 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
+        **unknown: object,
     ) -> list[RequestOutput]:
         """Answer conversations, batched; each is rendered through the model's chat template.
 
@@ -218,21 +233,32 @@ class LLM:
                 assistant's tool calls it may be missing.
             params: one for all, or one per conversation.
             progress: told as requests finish.
+            **unknown: refused by name.
 
         Raises:
-            RequestError: a conversation or a parameter cannot be served.
+            RequestError: a conversation or a parameter cannot be served, or there is no such
+                argument. Nothing is generated then.
+            NumericsError: the model's output for one of them is not finite.
         """
+        check_call(unknown, ("messages", "params", "progress"), "chat")
         return self._run([self._chat(one) for one in conversations_of(messages)], params, progress)
 
-    def stream(self, prompt: Prompt | Conversation, params: SamplingParams | None = None) -> Stream:
+    def stream(
+        self,
+        prompt: Prompt | Conversation,
+        params: SamplingParams | None = None,
+        **unknown: object,
+    ) -> Stream:
         """Complete one raw prompt (text or tokens) or answer one conversation, piece by piece.
 
         Raises:
-            RequestError: the prompt or a parameter cannot be served.
+            RequestError: the prompt or a parameter cannot be served, or there is no such argument.
         """
+        check_call(unknown, ("prompt", "params"), "stream")
+        (one,) = params_of(params, 1)
         talk = is_conversation(prompt)
         request = self._chat(checked_messages(prompt)) if talk else self._raw(prompt_of(prompt))
-        return Stream(self._owner, replace(request, params=params or SamplingParams()))
+        return Stream(self._owner, replace(request, params=one))
 
     @isolated()
     def _raw(self, prompt: Prompt) -> Request:
@@ -250,12 +276,8 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None,
         progress: Progress,
     ) -> list[RequestOutput]:
-        shared = SamplingParams() if params is None else params
-        each = [shared] * len(requests) if isinstance(shared, SamplingParams) else list(shared)
-        if not all(isinstance(one, SamplingParams) for one in each):
-            raise RequestError("params", "must be SamplingParams, one for all or one per prompt")
-        if len(each) != len(requests):
-            raise RequestError("params", f"{len(each)} of them for {len(requests)} prompts")
+        each = params_of(params, len(requests))
+        check_progress(progress)
         tickets = self._owner.submit(
             [replace(request, params=one) for request, one in zip(requests, each, strict=True)]
         )
@@ -283,9 +305,14 @@ class Stream(Iterator[str]):
             raise RequestError("n", f"a stream carries one completion, not {request.params.n}")
         self.output: RequestOutput | None = None
         self._sent = 0
+        self._reading = threading.Lock()
         (self._ticket,) = owner.submit([request])
 
     def __next__(self) -> str:
+        with self._reading:  # several readers share the pieces
+            return self._next()
+
+    def _next(self) -> str:
         if self.output is not None:
             raise StopIteration
         try:

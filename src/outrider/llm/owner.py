@@ -26,6 +26,8 @@ from outrider.types.output import RequestOutput
 
 #: Rounds that a stream may run ahead of its reader, so that reading and computing overlap.
 AHEAD: Final = 1
+#: Bytes of stack that a round needs at least, native code included; Python's own default is more.
+LEAST_STACK: Final = 1 << 20
 #: Seconds after which a caller looks whether the owner is still there.
 PATIENCE: Final = 1.0
 
@@ -69,8 +71,10 @@ class Entry:
 
     def result(self) -> RequestOutput:
         """What became of it; raises what its callers are to be told."""
+        if self.error is not None:
+            raise self.error
         if self.output is None:
-            raise self.error or RequestError("request", "has not ended")
+            raise RequestError("request", "has not ended")
         if self.output.error is not None:
             raise self.output.error
         return self.output
@@ -182,7 +186,7 @@ class Ticket:
         entry = self.entry
         if not entry.ended:
             self._owner.send(Message(lambda: entry.ended, closing=entry))
-        return entry.result() if entry.output is None else entry.output
+        return entry.output or entry.result()
 
     def abandon(self) -> None:
         """Cancel the request without waiting; nobody will ask for it."""
@@ -274,14 +278,34 @@ class EngineOwner:
         """The thread, started if it was not."""
         with self._starting:
             if self._thread is None:
-                # Asleep, it must not keep the process alive; ``_close`` ends it before that does.
-                self._thread = threading.Thread(
-                    target=_serve, args=(self.desk,), name="outrider-engine", daemon=True
-                )
-                self._thread.start()
+                thread = _thread_of(self.desk)
                 self._close.detach()
-                self._close = weakref.finalize(self, _close, self.desk, self._thread)
+                self._close = weakref.finalize(self, _close, self.desk, thread)
+                self._thread = thread
             return self._thread
+
+
+def _thread_of(desk: Desk) -> threading.Thread:
+    """Start the thread that serves a desk.
+
+    Asleep, it must not keep the process alive; ``_close`` ends it before that does.
+
+    Raises:
+        OutriderError: the system has no thread left; a later call may have one.
+    """
+    thread = threading.Thread(target=_serve, args=(desk,), name="outrider-engine", daemon=True)
+    before = threading.stack_size()
+    small = 0 < before < LEAST_STACK
+    try:
+        if small:
+            threading.stack_size(LEAST_STACK)
+        thread.start()
+    except RuntimeError as error:
+        raise OutriderError(f"the engine's thread cannot be started: {error}") from None
+    finally:
+        if small:
+            threading.stack_size(before)
+    return thread
 
 
 def _ended(entries: Sequence[Entry]) -> int:
@@ -438,9 +462,11 @@ def _dismiss(desk: Desk) -> None:
     engine = desk.engine()
     entries = [*desk.entries, *(entry for message in desk.waiting for entry in message.arriving)]
     for entry in entries:
-        if engine is not None and entry.request_id is not None:
-            engine.abort(entry.request_id)
         if not entry.ended:
+            # Whoever waits for all of it is told; whoever closes a stream gets what there is.
             entry.error = RequestError("llm", "was closed while this request ran")
+            if engine is not None and engine.has(entry.request_id or ""):
+                entry.output = engine.take(entry.request_id or "")
+                entry.text = entry.output.outputs[0].text
     desk.entries.clear()
     _answer(desk)

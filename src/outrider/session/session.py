@@ -167,7 +167,7 @@ class SpecSession:
         if self.draft_state is None:
             return
         try:  # whatever its length says: a part of it may have moved on
-            self.draft_state.truncate(mark.observed)
+            self.draft_state.roll_back(mark.observed)
         except Exception:
             _log.warning("a drafter could not be set back after a fault; decoding plainly")
             self.drop_drafter()

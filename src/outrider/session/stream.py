@@ -145,11 +145,14 @@ class TokenStream:
                 self.emit(token)
         self.committed = committed
 
-    def read(self) -> str:
-        """Return the text released since the last call."""
-        fresh = "".join(self._pieces[self._unread :])
+    @property
+    def unread(self) -> str:
+        """The text released since ``mark_read``."""
+        return "".join(self._pieces[self._unread :])
+
+    def mark_read(self) -> None:
+        """Count what was released as read."""
         self._unread = len(self._pieces)
-        return fresh
 
     def _read(self, piece: str) -> None:
         """Release text, unless a stop string ends it.

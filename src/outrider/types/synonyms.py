@@ -195,6 +195,26 @@ _MEMORY: Final = "not supported; kv_cache_memory_bytes bounds the KV cache"
 _PREFIX: Final = "not supported: prompts share no cache"
 _PARAMS: Final = "a sampling parameter: SamplingParams("
 _ROPE: Final = "not supported: config.json decides"
+#: Sampling parameters that callers of other engines pass beside them.
+SAMPLING_NAMES: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "n",
+    "max_tokens",
+    "min_tokens",
+    "stop",
+    "stop_token_ids",
+    "logprobs",
+    "ignore_eos",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "skip_special_tokens",
+)
 
 #: Options of ``LLM`` of others.
 OPTIONS: Final[Mapping[str, str]] = {
@@ -323,26 +343,35 @@ OPTIONS: Final[Mapping[str, str]] = {
     "rejection_sample_method": "verification",
     "speculative": "drafter",
     # what belongs to a request
-    "seed": f"{_PARAMS}seed=...)",
-    **{
-        name: f"{_PARAMS}{name}=...)"
-        for name in (
-            "temperature",
-            "top_p",
-            "top_k",
-            "min_p",
-            "max_tokens",
-            "min_tokens",
-            "stop",
-            "logprobs",
-            "ignore_eos",
-            "presence_penalty",
-            "frequency_penalty",
-            "repetition_penalty",
-            "logit_bias",
-            "skip_special_tokens",
-        )
-    },
+    **{name: f"{_PARAMS}{name}=...)" for name in SAMPLING_NAMES},
     "max_new_tokens": f"{_PARAMS}max_tokens=...)",
-    "n": f"{_PARAMS}n=...)",
+}
+
+_TO_CALL: Final = "not supported; raw prompts go to generate, messages to chat"
+
+#: Arguments of the calls that generate, as other software names them.
+CALLS: Final[Mapping[str, str]] = {
+    **{name: f"{_PARAMS}{name}=...)" for name in SAMPLING_NAMES},
+    **{
+        name: f"{_PARAMS}{hint}=...)" if hint in SAMPLING_NAMES else hint
+        for name, hint in SAMPLING.items()
+    },
+    "sampling_params": "params",
+    "generation_config": "params",
+    "use_tqdm": "progress, a function of (label, done, total)",
+    "prompt": "prompts",
+    "inputs": "prompts",
+    "prompt_token_ids": "prompts, which may be lists of token ids",
+    "input_ids": "prompts, which may be lists of token ids",
+    "conversation": "messages",
+    "conversations": "messages",
+    "lora_request": _NONE,
+    "priority": _NONE,
+    "multi_modal_data": _NONE,
+    "chat_template": _TEMPLATE,
+    "chat_template_kwargs": _TEMPLATE,
+    "add_generation_prompt": "not needed: an answer is always what follows",
+    "continue_final_message": _TO_CALL,
+    "tools": "not supported in a call; tokenizer.encode_chat(messages, tools=...) renders them",
+    "stream": "a call of its own: llm.stream(prompt, params)",
 }
