@@ -141,3 +141,16 @@ def test_a_sum_that_overflows_is_no_fault() -> None:
     assert _finite_rows(large) is None
     large[1, 7] = torch.inf
     assert _finite_rows(large).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    ["layers.0.mlp.down_proj", "layers.1.self_attn.o_proj", "layers.1.mlp.down_proj"],
+)
+def test_squares_that_overflow_are_no_answer(tensor: str) -> None:
+    """One flipped bit of an exponent: states are finite, but normed they would be rows of zeros."""
+    for kernels in KERNELS.values():
+        target = damaged(kernels, f"model.{tensor}.weight", 1e30, row=3)
+        (output,) = serve(target, None, [([3, 4, 5], GREEDY)])
+        assert isinstance(output.error, NumericsError), kernels.name
+        assert output.outputs[0].token_ids == []

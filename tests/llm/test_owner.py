@@ -426,3 +426,73 @@ def test_closing_gives_the_pages_back() -> None:
         store = weakref.ref(llm.engine._pool.store)
     gc.collect()
     assert store() is None
+
+
+def pieces_of(stream: Any, index: int) -> list[str]:
+    return list(stream)
+
+
+def test_readers_of_one_stream_share_its_pieces(llm: LLM) -> None:
+    whole = llm.generate(PROMPTS[0], ENDLESS)[0].outputs[0].text
+    for _ in range(4):
+        stream = llm.stream(PROMPTS[0], ENDLESS)
+        parts = in_threads(partial(pieces_of, stream), 3)
+        assert sum(len(piece) for part in parts for piece in part) == len(whole)
+        assert sorted("".join(piece for part in parts for piece in part)) == sorted(whole)
+
+
+def test_a_stream_of_a_closed_llm_keeps_what_it_has() -> None:
+    llm = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3)))
+    stream = llm.stream(PROMPTS[0], ENDLESS)
+    text = next(stream)
+    llm.close()
+    with stream:
+        pass
+    assert stream.output is not None
+    assert stream.output.outputs[0].finish_reason == "abort"
+    assert stream.output.outputs[0].text.startswith(text)
+
+
+def test_a_thread_that_cannot_start_is_tried_again(llm: LLM, monkeypatch: Any) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(OutriderError, match="thread cannot be started"):
+            llm.generate(PROMPTS[0], GREEDY)
+    assert views(llm.generate(PROMPTS[0], GREEDY)) == views(alone(TARGET, [(PROMPTS[0], GREEDY)]))
+
+
+def test_small_stacks_of_the_caller_are_not_the_engines(llm: LLM) -> None:
+    before = threading.stack_size(1 << 16)
+    try:
+        llm.generate(PROMPTS[0], GREEDY)
+        assert threading.stack_size() == 1 << 16, "the caller's choice stays"
+    finally:
+        threading.stack_size(before)
+
+
+CALLS: list[tuple[Callable[[LLM], Any], str]] = [
+    (lambda llm: llm.generate("a", sampling_params=GREEDY), "^sampling_params: .*use params$"),
+    (lambda llm: llm.generate("a", use_tqdm=False), "^use_tqdm: .*progress"),
+    (lambda llm: llm.generate("a", max_tokens=5), r"SamplingParams\(max_tokens=...\)"),
+    (lambda llm: llm.generate("a", max_new_tokens=5), r"SamplingParams\(max_tokens=...\)"),
+    (lambda llm: llm.generate("a", prompt_token_ids=[1]), "use|prompts"),
+    (lambda llm: llm.chat([{"role": "user", "content": "a"}], tools=[]), "^tools: "),
+    (lambda llm: llm.stream([3], sampling_params=GREEDY), "use params$"),
+    (lambda llm: llm.generate([3], 5), r"^params: must be SamplingParams\(...\)"),
+    (lambda llm: llm.stream([3], 0), "^params: must be"),
+    (lambda llm: llm.stream([3], {"max_tokens": 3}), "^params: must be"),
+    (lambda llm: llm.stream([3], [GREEDY, GREEDY]), "^params: 2 of them for 1 prompts"),
+    (lambda llm: llm.generate([3], [GREEDY, 3]), "^params: must be"),
+    (lambda llm: llm.generate([3], GREEDY, True), "^progress: must be a function"),
+    (lambda llm: llm.generate([3], GREEDY, None), "^progress: must be a function"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_calls_refuse_what_they_do_not_have(llm: LLM, call: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        call(llm)
+    quiet(llm)
