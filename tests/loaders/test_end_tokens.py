@@ -32,7 +32,8 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
         (40, (), "40"),
         (4294967295, (), "4294967295"),
         ([5, 40, 7, 5, 99], (5, 7), "40, 99"),
-        ([], (), ""),
+        (-1, (), "-1"),
+        ([1, -1], (1,), "-1"),
     ],
 )
 def test_end_ids_outside_the_vocabulary_are_left_out(
@@ -55,13 +56,21 @@ def test_end_ids_outside_the_vocabulary_are_left_out(
 def test_a_begin_id_outside_the_vocabulary_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "bos_token_id": 40}))
-    assert read_config(tmp_path).bos_id is None
-    (line,) = warnings_of(caplog)
-    assert "field bos_token_id: 40 left out" in line
+    for value in (40, -1):
+        caplog.clear()
+        (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "bos_token_id": value}))
+        assert read_config(tmp_path).bos_id is None
+        (line,) = warnings_of(caplog)
+        assert f"field bos_token_id: {value} left out" in line
 
 
-@pytest.mark.parametrize("value", [-1, [1, -1], [True], "2", 1.0, [1.0], {"a": 1}])
+def test_an_empty_list_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": 3}))
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": []}))
+    assert read_config(tmp_path).eos_ids == (3,)
+
+
+@pytest.mark.parametrize("value", [[True], "2", 1.0, [1.0], {"a": 1}])
 def test_what_is_no_id_is_refused(tmp_path: Path, value: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": value}))
     with pytest.raises(ModelError, match=r"config\.json: field eos_token_id must be .*, not"):

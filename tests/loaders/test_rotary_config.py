@@ -129,3 +129,23 @@ def test_faults(values: dict[str, object], message: str) -> None:
     with pytest.raises(ModelError, match=rf"^config\.json: .*{message}") as caught:
         read(**values)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_base_under_another_name(nested: bool, caplog: pytest.LogCaptureFixture) -> None:
+    values = {"rotary_emb_base": 500000.0}
+    found = read(**({"rope_parameters": values} if nested else values))
+    assert found == RotaryConfig(5e5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "config.json: rotary_emb_base is taken for rope_theta, as in vLLM"
+    ]
+    caplog.clear()
+    assert read(rope_theta=1e6, **values) == RotaryConfig(1e6)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("name", ["partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"])
+def test_a_part_of_the_head_under_any_name(name: str) -> None:
+    assert read(**{name: 1.0}) == RotaryConfig()
+    with pytest.raises(ModelError, match=f"field {name} must be 1 "):
+        read(**{name: 0.5})

@@ -17,7 +17,8 @@ _LOG: Final = logging.getLogger("outrider")
 def read_eos_ids(folder: Path, fields: Fields, rows: int) -> tuple[int, ...]:
     """Return the tokens that end an answer, from generation_config.json or else config.json.
 
-    An id without a row of the embedding can never be drawn: it is left out with a warning.
+    An id without a row of the embedding can never be drawn, one below 0 for example: it is left out
+    with a warning. An empty list says nothing.
 
     Args:
         folder: the checkpoint.
@@ -30,14 +31,15 @@ def read_eos_ids(folder: Path, fields: Fields, rows: int) -> tuple[int, ...]:
     path = folder / GENERATION
     holders = [read_json(path), fields] if existing_file(path) else [fields]
     for holder in holders:
-        if holder.has("eos_token_id"):
-            return _within(holder, "eos_token_id", _ids(holder, "eos_token_id"), rows)
+        ids = _ids(holder, "eos_token_id") if holder.has("eos_token_id") else ()
+        if ids:
+            return _within(holder, "eos_token_id", ids, rows)
     return ()
 
 
 def read_bos_id(fields: Fields, rows: int) -> int | None:
     """Return the token that begins a text, None if there is none; the rest is as above."""
-    named = fields.integer("bos_token_id", None, low=0)
+    named = fields.integer("bos_token_id", None)
     kept = _within(fields, "bos_token_id", () if named is None else (named,), rows)
     return kept[0] if kept else None
 
@@ -45,16 +47,13 @@ def read_bos_id(fields: Fields, rows: int) -> int | None:
 def _ids(fields: Fields, name: str) -> tuple[int, ...]:
     """Read one id or a list of ids."""
     if isinstance(fields.value(name), int):
-        return (fields.integer(name, low=0),)
-    ids = fields.integers(name)
-    if any(token < 0 for token in ids):
-        raise fields.error(name, "a token id or a list of them, each at least 0")
-    return tuple(dict.fromkeys(ids))
+        return (fields.integer(name),)
+    return tuple(dict.fromkeys(fields.integers(name)))
 
 
 def _within(fields: Fields, name: str, ids: tuple[int, ...], rows: int) -> tuple[int, ...]:
     """Return the ids that have a row; warn of the others in one line."""
-    outside = ", ".join(str(token) for token in ids if token >= rows)
+    outside = ", ".join(str(token) for token in ids if not 0 <= token < rows)
     if outside:
         _LOG.warning(
             "%s: field %s: %s left out, since the vocabulary has %d tokens",
@@ -63,4 +62,4 @@ def _within(fields: Fields, name: str, ids: tuple[int, ...], rows: int) -> tuple
             outside,
             rows,
         )
-    return tuple(token for token in ids if token < rows)
+    return tuple(token for token in ids if 0 <= token < rows)

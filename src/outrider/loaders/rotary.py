@@ -12,6 +12,9 @@ from outrider.loaders.fields import Fields
 #: What a configuration can name; "divided" is for GGUF files alone.
 KINDS: Final = tuple(kind for kind in get_args(RotaryKind) if kind != "divided")
 DEFAULT_THETA: Final = 10000.0
+#: What some configurations call the base, and the part of a head that is rotated.
+OTHER_THETA: Final = "rotary_emb_base"
+PARTS: Final = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction")
 _LOG: Final = logging.getLogger("outrider")
 LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 
@@ -40,10 +43,25 @@ def _table(fields: Fields) -> Fields:
 
 
 def _refuse_partial(fields: Fields, table: Fields) -> None:
-    """Refuse rotary embeddings of a part of the head."""
+    """Refuse rotary embeddings of a part of the head, under each of the part's names."""
     for holder in (table, fields):
-        if holder.number("partial_rotary_factor", 1.0) != 1.0:
-            raise holder.error("partial_rotary_factor", "1 (the whole head is rotated)")
+        for name in PARTS:
+            if holder.number(name, 1.0) != 1.0:
+                raise holder.error(name, "1 (the whole head is rotated)")
+
+
+def _theta(fields: Fields, table: Fields) -> float:
+    """Base of the frequencies; a name that only other software reads counts, with a warning."""
+    for holder in (table, fields):
+        theta = holder.number("rope_theta", None, above=1.0)
+        if theta is not None:
+            return theta
+    for holder in (table, fields):
+        theta = holder.number(OTHER_THETA, None, above=1.0)
+        if theta is not None:
+            _LOG.warning("%s: %s is taken for rope_theta, as in vLLM", holder.source, OTHER_THETA)
+            return theta
+    return DEFAULT_THETA
 
 
 def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
@@ -60,9 +78,7 @@ def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
     """
     table = _table(fields)
     _refuse_partial(fields, table)
-    theta = table.number("rope_theta", None, above=1.0)
-    if theta is None:
-        theta = fields.number("rope_theta", DEFAULT_THETA, above=1.0)
+    theta = _theta(fields, table)
     kind = _kind(table)
     if kind == "default":
         return RotaryConfig(theta)
