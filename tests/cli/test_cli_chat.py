@@ -472,6 +472,10 @@ def test_commands_and_files_are_completed(tmp_path: Path) -> None:
     assert completed("/reset x") == []
 
 
+#: What a prompt tells its terminal when it begins to read.
+READS = b"\x1b[?2004h"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
 def test_a_whole_conversation_at_a_real_terminal(tiny: str, own_history: Path) -> None:
     """Keys that are pressed while an answer is written wait; Ctrl-C at a prompt asks."""
@@ -498,14 +502,20 @@ def test_a_whole_conversation_at_a_real_terminal(tiny: str, own_history: Path) -
 
     try:
         until(b"Ctrl-D ends")
+        until(READS)
         os.write(ours, b"one\r")
         until(b"Cut after 4 tokens")
         os.write(ours, b"\x1b[200~two\nlines\x1b[201~\r")
         until(b"Cut after 4 tokens")
+        until(READS)  # until then Ctrl-C belongs to the answer
         os.write(ours, b"\x03")
         until(b"End this conversation?")
-        os.write(ours, b"\r/nonsense\r")
+        until(READS)
+        os.write(ours, b"\r")
+        until(READS)
+        os.write(ours, b"/nonsense\r")
         until(b"is no command")
+        until(READS)
         os.write(ours, b"\x04")
         assert process.wait() == 0
     finally:
