@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from outrider.loaders.files import require_file
+from outrider.train.ranges import check_range
 from outrider.types.errors import DrafterError
 
 T = TypeVar("T")
@@ -234,7 +235,8 @@ def load_config(path: Path) -> TrainConfig:
     """Read a configuration; fields that are left out keep their defaults, comments are skipped.
 
     Raises:
-        DrafterError: it is not a JSON object, has an unknown field or a value of a wrong type.
+        DrafterError: it is not a JSON object, has an unknown field, or a value of a wrong type or
+            out of range.
     """
     require_file(path, DrafterError)
     try:
@@ -256,7 +258,9 @@ def _build(cls: type[T], values: object, where: str) -> T:
         raise DrafterError(f"{where}: unknown field {unknown[0]!r}")
     arguments: dict[str, object] = {}
     for name, value in values.items():
-        arguments[name] = _value(hints[name], value, f"{where}: {name}")
+        place = f"{where}: {name}"
+        arguments[name] = _value(hints[name], value, place)
+        check_range(cls.__name__, name, arguments[name], place)
     return cls(**arguments)
 
 

@@ -34,7 +34,7 @@ from outrider.train.memory import JUDGED, memory_faults, plan
 from outrider.train.network import TrimmedHead, trimmed_head
 from outrider.train.peers import ALONE, Peers
 from outrider.train.plot import plot_history
-from outrider.train.shapes import coverage, draft_vocabulary, new_network
+from outrider.train.shapes import block_config, coverage, draft_vocabulary, new_network
 from outrider.train.target import TorchTarget
 from outrider.train.work import check_ownership, conversation_files, make_folder, write_config
 from outrider.types.errors import DrafterError
@@ -125,6 +125,8 @@ def train(
             read_prompts(Path(config.generate.prompts))
     with memory_faults():
         with open_model(config.model, progress) as checkpoint:
+            if config.kind != "mtp":
+                block_config(checkpoint.config, config.shape, config.kind)  # refuses taps beyond it
             fitted = plan(checkpoint.config, config, device, write=write)
             tell(fitted.line)
             for folder in to_write:
