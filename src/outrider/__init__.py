@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
+# Known by its name to type checkers; the module that has it takes milliseconds to import, in which
+# an interrupt of a command would be a traceback.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Final
+
     from outrider.llm.llm import LLM
     from outrider.types.errors import (
         DrafterError,
@@ -50,4 +53,6 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'outrider' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(home), name)

@@ -277,6 +277,14 @@ def test_saved_conversations_come_back(llm: LLM, tmp_path: Path, seen: list[Any]
     assert [m["role"] for m in seen[-1]] == ["system", "user", "assistant", "user"]
 
 
+def test_a_conversation_may_begin_with_a_byte_order_mark(llm: LLM, tmp_path: Path) -> None:
+    message = {"role": "user", "content": "one"}
+    (tmp_path / "t.json").write_text("\ufeff" + json.dumps([message]), encoding="utf-8")
+    conversation = Conversation(llm, SHORT, None)
+    take(conversation, f"/load {tmp_path / 't.json'}")
+    assert list(conversation.messages) == [message]
+
+
 def test_files_are_not_overwritten_unasked(llm: LLM, tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_text("precious")
@@ -368,6 +376,16 @@ def test_the_first_error_ends_a_pipe(
     assert ended.status == 2
     assert ended.err.count("tokens/s") == 2
     assert ended.err.splitlines()[-1].startswith("outrider: /three: is no command")
+
+
+def test_piped_lines_may_end_as_on_windows(
+    outrider: Any, tiny: str, seen: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = io.StringIO("one\r\ntwo\rthree\n/quit\r\n", newline="\n")
+    monkeypatch.setattr("sys.stdin", lines)
+    assert outrider("chat", "--model", tiny, "--max-tokens", "4", "-t", "0").status == 0
+    users = [m["content"] for m in seen[-1] if m["role"] == "user"]
+    assert users == ["one", "two\rthree"]
 
 
 def test_a_model_without_a_template_says_so_at_once(

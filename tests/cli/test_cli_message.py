@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,11 +41,11 @@ def user(text: str) -> list[dict[str, str]]:
         (("hi",), "", "hi"),
         (("-",), "from a pipe\n", "from a pipe\n"),
         (("--file", "-"), "from a pipe\n", "from a pipe\n"),
-        (("--file", "FILE"), "", "grün\nzwei\u2028drei\n"),
-        (("-f", "FILE"), "", "grün\nzwei\u2028drei\n"),
-        (("Translate:", "--file", "FILE"), "", "Translate:\n\ngrün\nzwei\u2028drei\n"),
+        (("--file", "FILE"), "", "grün\r\nzwei\u2028drei\n"),
+        (("-f", "FILE"), "", "grün\r\nzwei\u2028drei\n"),
+        (("Translate:", "--file", "FILE"), "", "Translate:\n\ngrün\r\nzwei\u2028drei\n"),
         (("Translate:", "--file", "-"), "eins", "Translate:\n\neins"),
-        (("-", "--file", "FILE"), "First this.", "First this.\n\ngrün\nzwei\u2028drei\n"),
+        (("-", "--file", "FILE"), "First this.", "First this.\n\ngrün\r\nzwei\u2028drei\n"),
         (("-5 + 3 = ?",), "", "-5 + 3 = ?"),
         (("-5",), "", "-5"),
         (("- one\n- two",), "", "- one\n- two"),
@@ -82,6 +83,60 @@ def test_an_argument_and_piped_text_are_both_used(process: Any, tiny: str) -> No
     assert found["token_ids"] == whole["token_ids"]
     alone = process("generate", *arguments, stdin="one two\n").json()
     assert alone["prompt_tokens"] == whole["prompt_tokens"] - len("Sum up:\n\n")
+
+
+@pytest.mark.parametrize("text", ["a\r\nb\rc\n", "\ufeffa", "\ufeff\ufeffa\ufeff", "\r\n"])
+def test_text_reaches_the_prompt_as_it_is(
+    tiny: str, tmp_path: Path, text: str, process: Any
+) -> None:
+    """Line ends are kept; one byte order mark at the start is not text, wherever it comes from."""
+    arguments = ("--model", tiny, "--raw", "--json", "--max-tokens", "1")
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"x" + text.encode() if text == "\r\n" else text.encode())
+    wanted = len(file.read_bytes().removeprefix("\ufeff".encode()))
+    found = process("generate", "--file", file, *arguments).json()
+    assert found["prompt_tokens"] == wanted
+    piped = process("generate", "-", *arguments, stdin=file.read_bytes().decode()).json()
+    assert piped["prompt_tokens"] == wanted
+
+
+def test_a_socket_is_a_pipe_too(tiny: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "outrider",
+                "generate",
+                "ab",
+                "--raw",
+                "--json",
+                "--model",
+                tiny,
+            ],
+            cwd=Path(__file__).parents[2] / "src",
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+        )
+        ours.sendall(b"one two")
+        ours.shutdown(socket.SHUT_WR)
+        out, _ = process.communicate()
+    assert process.returncode == 0
+    assert json.loads(out)["prompt_tokens"] == len("ab\n\none two")
+
+
+def test_a_home_folder_of_nobody_is_no_file(outrider: Any) -> None:
+    for arguments in (
+        ("generate", "--file", "~nobody-has-this-name/x"),
+        ("bench", "--prompts", "~nobody-has-this-name/x"),
+        ("inspect", "~nobody-has-this-name/x"),
+        ("generate", "hi", "--model", "~nobody-has-this-name/x"),
+    ):
+        ended = outrider(*arguments)
+        assert (ended.status, ended.out) == (2, "")
+        assert ended.err.count("\n") == 1
+        assert "~nobody-has-this-name/x" in ended.err
 
 
 def test_a_pipe_that_stays_silent_is_explained(tiny: str) -> None:

@@ -217,7 +217,7 @@ run()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "torch", "tokenizers"])
+@pytest.mark.parametrize("module", ["outrider.cli.streams", "typer", "torch", "tokenizers"])
 @pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_during_imports_is_quiet(tiny: str, module: str, name: str, status: int) -> None:
     code = INTERRUPTED_IMPORT.format(source=SOURCE, module=module, name=name)

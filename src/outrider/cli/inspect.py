@@ -49,12 +49,13 @@ def _drafter_folder(source: str, progress: Progress) -> Path | None:
     from outrider.build.shipped import shipped_drafters
     from outrider.drafters.layouts import read_kind
     from outrider.loaders.fields import read_json
+    from outrider.loaders.files import user_path
     from outrider.loaders.hub import fetch_folder, is_hub_id
 
     shipped = shipped_drafters()
     if source in shipped:
         return shipped[source]
-    folder = Path(source).expanduser()
+    folder = user_path(source)
     if not folder.exists() and is_hub_id(source):
         folder = fetch_folder(source, progress)
     try:

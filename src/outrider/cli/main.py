@@ -8,28 +8,34 @@
     141  nobody reads standard output any more, as "outrider ... | head" does
     143  terminated
 
-Nothing but the standard library is imported before a signal ends the process quietly.
+Nothing but this module is imported before a signal ends the process quietly: an interrupt of an
+import would be a traceback.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from types import FrameType
-from typing import Final, NoReturn
 
-from outrider.cli.streams import STDERR, ReaderGoneError, claim_streams
-from outrider.types.errors import OutriderError
+# Known by its name to type checkers.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+    from typing import Final, NoReturn
+else:
+    # What is built into the interpreter, without the enumerations, whose import takes a while.
+    import _signal as signal
 
 MISTAKE: Final = 2
 FAULT: Final = 70
-INTERRUPTED: Final = 128 + signal.SIGINT
-READER_GONE: Final = 128 + signal.SIGPIPE
-TERMINATED: Final = 128 + signal.SIGTERM
+INTERRUPTED: Final = 128 + int(signal.SIGINT)
+READER_GONE: Final = 128 + int(signal.SIGPIPE)
+TERMINATED: Final = 128 + int(signal.SIGTERM)
+STDERR: Final = 2
 #: What a progress bar hides.
 SHOW_CURSOR: Final = b"\x1b[?25h"
 
@@ -82,6 +88,8 @@ def _ended_by(error: BaseException, debug: bool) -> int:
             return INTERRUPTED
         if isinstance(cause, TerminatedError):
             return TERMINATED
+    from outrider.cli.streams import ReaderGoneError
+
     if isinstance(error, ReaderGoneError):
         return READER_GONE
     mistake = _mistake(error)
@@ -99,6 +107,8 @@ def _ended_by(error: BaseException, debug: bool) -> int:
 
 def _mistake(error: BaseException) -> str | None:
     """Return what the user can mend, or None if the fault is not theirs."""
+    from outrider.types.errors import OutriderError
+
     if isinstance(error, OutriderError):
         return _one_line(error)
     if isinstance(error, OSError) and error.filename is not None:
@@ -145,12 +155,23 @@ def run() -> NoReturn:
     """Entry point of the ``outrider`` command."""
     try:
         _catch_signals()
+        from outrider.cli.streams import claim_streams
+
         claim_streams()
         status = main(sys.argv[1:])
         _release_signals()
     except BaseException as error:
         status = _ended_by(error, debug=False)
-    # After a fault there may be output left; what it meets must not become a traceback at exit.
-    with suppress(ReaderGoneError, OutriderError):
-        sys.stdout.flush()
+    _flush()
     sys.exit(status)
+
+
+def _flush() -> None:
+    """Write what is left after a fault; what it meets must not become a traceback at exit."""
+    from outrider.cli.streams import ReaderGoneError
+    from outrider.types.errors import OutriderError
+
+    try:
+        sys.stdout.flush()
+    except (ReaderGoneError, OutriderError):
+        return

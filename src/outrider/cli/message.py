@@ -9,6 +9,7 @@ from typing import Final
 
 from outrider.cli.console import note
 from outrider.cli.streams import input_is_piped
+from outrider.loaders.files import user_path
 from outrider.types.errors import RequestError
 
 #: Stands for standard input.
@@ -37,7 +38,7 @@ def read_message(argument: str | None, file: str | None) -> str:
     if argument is not None:
         parts.append(_read_input() if argument == DASH else argument)
     if file is not None:
-        parts.append(_read_input() if file == DASH else read_text(Path(file), "--file"))
+        parts.append(_read_input() if file == DASH else read_text(user_path(file), "--file"))
     elif argument != DASH and input_is_piped():
         parts.append(_read_input())
     elif argument is None:
@@ -57,14 +58,14 @@ def _read_input() -> str:
 
 
 def read_text(path: Path, option: str) -> str:
-    """Read a text file.
+    """Read a text file as it is, its line ends included.
 
     Raises:
         RequestError: it cannot be read, is not UTF-8, or is absurdly long; it names ``option``.
     """
     try:
         # The mark that some editors begin a file with is not a part of it.
-        with path.expanduser().open(encoding="utf-8-sig") as lines:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
             return _bounded(option, lines.read(MOST + 1))
     except OSError as error:
         raise RequestError(option, f"{path}: cannot be read: {error.strerror}") from None

@@ -179,7 +179,8 @@ def claim_streams() -> None:
     _fill(STDOUT, os.O_RDONLY)
     _fill(STDERR, os.O_WRONLY)
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(_Input()), "utf-8", "strict")
+    # Text is read as it is: a line ends with "\n" alone, and only the mark at its start is dropped.
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_Input()), "utf-8-sig", "strict", newline="\n")
     sys.stdout = _writer(_Output(), encoding, lines=os.isatty(STDOUT))
     sys.stderr = _writer(_Errors(), encoding, lines=True)
     try:
@@ -196,9 +197,9 @@ def _writer(raw: _Output, encoding: str, *, lines: bool) -> io.TextIOWrapper:
 
 
 def input_is_piped() -> bool:
-    """Whether standard input is a pipe or a file: something that a user put there."""
+    """Whether standard input is a pipe, a socket or a file: something that a user put there."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):
         return False
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISREG(mode)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from outrider.loaders.files import user_path
 from outrider.train.config import TrainConfig, load_config
 from outrider.types.errors import DrafterError
 
@@ -100,7 +101,7 @@ def _same(name: str, old: object, new: object) -> bool:
 
 
 def _resolved(path: object) -> Path:
-    return Path(str(path)).expanduser().resolve()
+    return user_path(str(path)).resolve()
 
 
 def make_folder(folder: Path) -> None:

@@ -48,8 +48,8 @@ def chat(
 
 
 def read_lines() -> Iterator[str]:
-    """Yield the lines of standard input."""
-    yield from (line.rstrip("\n") for line in sys.stdin)
+    """Yield the lines of standard input, which end with a line feed, or with CR and LF."""
+    yield from (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
 
 
 def talk(conversation: Conversation, terminal: Terminal) -> None:

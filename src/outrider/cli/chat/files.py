@@ -54,7 +54,7 @@ def load(path: Path) -> list[Message]:
     if path.exists() and not path.is_file():
         raise RequestError("/load", f"{path}: is not a file")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise RequestError("/load", f"{path}: is not UTF-8 text") from None
     except (OSError, ValueError, RecursionError) as error:
