@@ -298,6 +298,48 @@ def test_files_are_not_overwritten_unasked(llm: LLM, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["t.json"]
 
 
+def test_a_file_that_is_saved_over_keeps_its_permissions(llm: LLM, tmp_path: Path) -> None:
+    conversation = Conversation(llm, SHORT, None)
+    take(conversation, "one")
+    for mode in (0o644, 0o640, 0o600):
+        path = tmp_path / f"{mode:o}"
+        path.touch()
+        path.chmod(mode)
+        take(conversation, f"/save! {path}")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert json.loads(path.read_text())[0]["content"] == "one"
+    for typed in ("/save", "/save!"):
+        path = tmp_path / typed[1:]
+        take(conversation, f"{typed} {path}")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("length", [250, 255])
+def test_names_as_long_as_names_can_be_are_saved(llm: LLM, tmp_path: Path, length: int) -> None:
+    conversation = Conversation(llm, SHORT, None)
+    take(conversation, "one")
+    take(conversation, f"/save {tmp_path / ('x' * length)}")
+    take(conversation, f"/save! {tmp_path / ('x' * length)}")
+    assert [len(path.name) for path in tmp_path.iterdir()] == [length]
+    with pytest.raises(RequestError, match="cannot be written: File name too long"):
+        take(conversation, f"/save {tmp_path / ('x' * 256)}")
+    with pytest.raises(RequestError, match="cannot be read: File name too long"):
+        take(conversation, f"/load {tmp_path / ('x' * 256)}")
+    assert [len(path.name) for path in tmp_path.iterdir()] == [length]
+
+
+def test_a_folder_that_takes_no_other_file_is_left_as_it_was(
+    llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = Conversation(llm, SHORT, None)
+    take(conversation, "one")
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: (_ for _ in ()).throw(full))
+    with pytest.raises(RequestError, match="cannot be written: No space"):
+        take(conversation, f"/save {tmp_path}/new")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_save_that_fails_leaves_nothing(
     llm: LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -461,6 +503,17 @@ def test_a_history_that_cannot_be_kept_is_no_fault(
     with typing("hi\rho\r") as terminal:
         assert [terminal.read(), terminal.read()] == ["hi", "ho"]
     assert capsys.readouterr().err.count("The history is not kept") == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_the_place_of_the_history_is_not_waited_for(
+    own_history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_history.parent.mkdir(parents=True)
+    os.mkfifo(own_history)
+    with typing("hi\r") as terminal:
+        assert terminal.read() == "hi"
+    assert f"The history is not kept: {own_history}: is not a file" in capsys.readouterr().err
 
 
 def test_a_history_that_is_lost_midway_is_no_fault(own_history: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,16 +16,18 @@ from outrider.types.errors import RequestError
 def save(messages: Sequence[Message], path: Path, *, replace: bool) -> None:
     """Write a conversation; a file that is there is as before, or wholly replaced.
 
+    A new file is the user's own; one that is replaced keeps its permissions.
+
     Raises:
         RequestError: it is there and ``replace`` is false, or it cannot be written.
     """
     text = json.dumps(list(messages), indent=2, ensure_ascii=False) + "\n"
-    if path.exists() and not path.is_file():
+    if _no_file(path):
         raise RequestError("/save", f"{path}: is not a file")
     try:
         if not replace:
             # Takes the name, or fails if it is taken, even since it was looked at.
-            path.touch(exist_ok=False)
+            path.touch(mode=0o600, exist_ok=False)
         _write(path.resolve(), text, fresh=not replace)
     except FileExistsError:
         raise RequestError("/save", f"{path} exists; /save! {path} replaces it") from None
@@ -33,13 +37,19 @@ def save(messages: Sequence[Message], path: Path, *, replace: bool) -> None:
 
 def _write(path: Path, text: str, *, fresh: bool) -> None:
     """Put a whole text in the place of a file; if that fails, a fresh file is taken away."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    partial = None
     try:
+        # Not named after the file, whose name may be as long as names can be.
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".outrider-")
+        partial = Path(name)
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        Path(name).replace(path)
+        if path.exists():
+            shutil.copymode(path, partial)
+        partial.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        if partial is not None:
+            partial.unlink(missing_ok=True)
         if fresh:
             path.unlink(missing_ok=True)
         raise
@@ -51,7 +61,7 @@ def load(path: Path) -> list[Message]:
     Raises:
         RequestError: it cannot be read, or holds something else.
     """
-    if path.exists() and not path.is_file():
+    if _no_file(path):
         raise RequestError("/load", f"{path}: is not a file")
     try:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
@@ -65,6 +75,11 @@ def load(path: Path) -> list[Message]:
         return checked_messages(value)
     except RequestError as error:
         raise RequestError("/load", f"{path}: {error}") from None
+
+
+def _no_file(path: Path) -> bool:
+    """Whether something else than a file is there; a path that cannot be looked at is none."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _reason(error: Exception) -> str:

@@ -161,7 +161,10 @@ def open_history() -> History:
     try:
         path = history_path()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        if path.exists() and not path.is_file():
+            raise OSError(f"{path}: is not a file")
+        # A pipe that takes the place since then must not be waited for.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600))
     except (OSError, RuntimeError) as error:
         note(f"The history is not kept: {error}")
         return InMemoryHistory()
