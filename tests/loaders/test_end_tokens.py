@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from checkpoint_files import LLAMA, VOCAB, llama_tensors, write_folder
-from tokenizer_files import byte_level, ours_of, theirs_of, write
+from tokenizer_files import byte_level, ours_of, sentence_piece, theirs_of, write
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
@@ -32,6 +32,9 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
         (40, (), "40"),
         (4294967295, (), "4294967295"),
         ([5, 40, 7, 5, 99], (5, 7), "40, 99"),
+        (-1, (), "-1"),
+        ([5, -1, 40], (5,), "-1, 40"),
+        ([-1, -1], (), "-1"),
         ([], (), ""),
     ],
 )
@@ -47,7 +50,8 @@ def test_end_ids_outside_the_vocabulary_are_left_out(
     (tmp_path / "config.json").write_text(json.dumps(config))
     table = {**LLAMA, "eos_token_id": value} if file == "config.json" else {"eos_token_id": value}
     (tmp_path / file).write_text(json.dumps(table))
-    assert read_config(tmp_path).eos_ids == kept
+    # A file without an id that can be drawn does not hide the other.
+    assert read_config(tmp_path).eos_ids == (kept or ((3,) if file != "config.json" else ()))
     told = f"{tmp_path / file}: field eos_token_id: {outside} left out, since the vocabulary has 40"
     assert [line.removesuffix(" tokens") for line in warnings_of(caplog)] == [told] * bool(outside)
 
@@ -55,13 +59,15 @@ def test_end_ids_outside_the_vocabulary_are_left_out(
 def test_a_begin_id_outside_the_vocabulary_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "bos_token_id": 40}))
-    assert read_config(tmp_path).bos_id is None
-    (line,) = warnings_of(caplog)
-    assert "field bos_token_id: 40 left out" in line
+    for token in (40, -1):
+        (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "bos_token_id": token}))
+        assert read_config(tmp_path).bos_id is None
+        (line,) = warnings_of(caplog)
+        assert f"field bos_token_id: {token} left out" in line
+        caplog.clear()
 
 
-@pytest.mark.parametrize("value", [-1, [1, -1], [True], "2", 1.0, [1.0], {"a": 1}])
+@pytest.mark.parametrize("value", [-2, [1, -2], -1.0, [True], "2", 1.0, [1.0], {"a": 1}])
 def test_what_is_no_id_is_refused(tmp_path: Path, value: object) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": value}))
     with pytest.raises(ModelError, match=r"config\.json: field eos_token_id must be .*, not"):
@@ -155,6 +161,47 @@ def test_faults_in_side_files_are_one_line(
     with pytest.raises(ModelError, match=f"^{folder / file}: {message}") as caught:
         ours_of(folder)
     assert "\n" not in str(caught.value)
+
+
+def spaced(scheme: str | None) -> Backend:
+    """A tokenizer of Llama's kind: a normalizer puts the space before a text, or ``scheme``."""
+    backend = sentence_piece()
+    if scheme is not None:
+        values = json.loads(backend.to_str())
+        values["normalizer"] = None
+        values["pre_tokenizer"] = {
+            "type": "Metaspace",
+            "replacement": "▁",
+            "prepend_scheme": scheme,
+            "split": False,
+        }
+        backend = Backend.from_str(json.dumps(values))
+    return backend
+
+
+@pytest.mark.parametrize("scheme", [None, "first", "always"])
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "LlamaTokenizerFast", "CodeLlamaTokenizer"])
+def test_no_space_goes_before_a_text_if_llamas_settings_say_so(
+    tmp_path: Path, name: str, scheme: str | None
+) -> None:
+    settings = {"tokenizer_class": name, "add_prefix_space": False, "eos_token": "<eos>"}
+    folder = write(tmp_path, spaced(scheme), {"tokenizer_config.json": settings})
+    ours, theirs = ours_of(folder), theirs_of(folder)
+    for text in ("the the", " the", "a<eos>the", "größe"):
+        ids = ours.encode(text, add_special=False)
+        assert ids == theirs.encode(text, add_special_tokens=False)
+        assert ours.decode(ids, skip_special=False) == text
+    assert ours.encode("the the", add_special=False) == [268, 269]
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", None])
+def test_other_classes_leave_the_space_as_the_tokenizer_has_it(
+    tmp_path: Path, name: str | None
+) -> None:
+    settings = {"tokenizer_class": name, "add_prefix_space": False}
+    folder = write(tmp_path, spaced(None), {"tokenizer_config.json": settings})
+    wanted = theirs_of(folder).encode("the the", add_special_tokens=False)
+    assert ours_of(folder).encode("the the", add_special=False) == wanted == [269, 269]
 
 
 def test_which_template_wins(tmp_path: Path) -> None:

@@ -74,6 +74,34 @@ def test_without_scaling() -> None:
     assert read(rope_theta=7, rope_scaling=None) == RotaryConfig(7.0)
 
 
+@pytest.mark.parametrize(
+    ("values", "theta", "told"),
+    [
+        ({"rotary_emb_base": 5e5}, 5e5, ["rotary_emb_base is taken as rope_theta"]),
+        (
+            {"rope_parameters": {"rope_type": "default", "rotary_emb_base": 7}},
+            7.0,
+            ["rotary_emb_base is taken as rope_theta"],
+        ),
+        ({"rotary_emb_base": 5e5, "rope_theta": 5e5}, 5e5, []),
+        (
+            {"rotary_emb_base": 9.0, "rope_parameters": {"rope_theta": 5e5}},
+            5e5,
+            ["rope_theta and rotary_emb_base differ; rope_theta is used"],
+        ),
+        ({"rotary_pct": 1.0, "rotary_emb_fraction": 1, "rope_theta": 7}, 7.0, []),
+        ({"rotary_emb_base": None, "rotary_pct": None}, 10000.0, []),
+    ],
+)
+def test_other_names_of_the_parameters(
+    values: dict[str, object], theta: float, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read(**values) == RotaryConfig(theta)
+    assert [record.getMessage() for record in caplog.records] == [
+        f"config.json: {line}" for line in told
+    ]
+
+
 def test_yarn_derives_a_missing_factor_from_the_context_lengths() -> None:
     table = {"rope_type": "yarn", "original_max_position_embeddings": 1024}
     assert read(rope_parameters=table).factor == 4.0
@@ -122,6 +150,13 @@ def test_parameters_per_layer_type_must_agree() -> None:
             {"rope_parameters": {"partial_rotary_factor": 0.25}},
             "field rope_parameters.partial_rotary_factor must be 1 .*, not 0.25",
         ),
+        ({"rotary_pct": 0.25}, "field rotary_pct must be 1 .*, not 0.25"),
+        ({"rotary_emb_fraction": 0.5}, "field rotary_emb_fraction must be 1 .*, not 0.5"),
+        (
+            {"partial_rotary_factor": 1.0, "rope_scaling": {"rotary_pct": 0.5}},
+            "field rope_scaling.rotary_pct must be 1 .*, not 0.5",
+        ),
+        ({"rotary_emb_base": 0}, "field rotary_emb_base must be a finite number above 1, not 0"),
         ({"rope_scaling": [1]}, r"field rope_scaling must be an object, not \[1\]"),
     ],
 )

@@ -14,6 +14,7 @@ from outrider.config.model import ModelConfig
 from outrider.loaders.fields import Fields, read_json
 from outrider.loaders.files import existing_file
 from outrider.loaders.hf_added_tokens import FolderTokens
+from outrider.loaders.hf_prefix import without_prefix
 from outrider.loaders.hf_template import read_chat_template
 from outrider.text.tokenizer import SpecialTokens, Tokenizer
 from outrider.types.errors import ModelError
@@ -53,7 +54,7 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     settings = read_json(path) if existing_file(path) else Fields(str(path), {})
     doubts: list[str] = []
     if existing_file(folder / TOKENIZER):
-        backend = _backend(folder / TOKENIZER)
+        backend = without_prefix(_backend(folder / TOKENIZER), settings)
         backend.encode_special_tokens = settings.boolean("split_special_tokens", False)
         tokens = FolderTokens(folder, settings, backend)
         doubts.extend(tokens.add())

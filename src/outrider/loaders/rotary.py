@@ -13,6 +13,11 @@ from outrider.loaders.fields import Fields
 KINDS: Final = tuple(kind for kind in get_args(RotaryKind) if kind != "divided")
 DEFAULT_THETA: Final = 10000.0
 _LOG: Final = logging.getLogger("outrider")
+#: What some configurations call a parameter; the field's own name wins.
+THETA: Final = "rope_theta"
+THETA_ALIAS: Final = "rotary_emb_base"
+PARTIAL: Final = "partial_rotary_factor"
+PARTIAL_ALIASES: Final = ("rotary_pct", "rotary_emb_fraction")
 LAYER_TYPES: Final = ("full_attention", "sliding_attention")
 
 
@@ -42,8 +47,26 @@ def _table(fields: Fields) -> Fields:
 def _refuse_partial(fields: Fields, table: Fields) -> None:
     """Refuse rotary embeddings of a part of the head."""
     for holder in (table, fields):
-        if holder.number("partial_rotary_factor", 1.0) != 1.0:
-            raise holder.error("partial_rotary_factor", "1 (the whole head is rotated)")
+        for name in (PARTIAL, *PARTIAL_ALIASES):
+            if holder.number(name, 1.0) != 1.0:
+                raise holder.error(name, "1 (the whole head is rotated)")
+
+
+def _theta(fields: Fields, table: Fields) -> float:
+    """The base of the angles, inside the table or beside it, under either of its names."""
+    named = {name: _either(fields, table, name) for name in (THETA, THETA_ALIAS)}
+    theta, alias = named[THETA], named[THETA_ALIAS]
+    if theta is None and alias is not None:
+        _LOG.warning("%s: %s is taken as %s", fields.source, THETA_ALIAS, THETA)
+        return alias
+    if alias is not None and alias != theta:
+        _LOG.warning("%s: %s and %s differ; %s is used", fields.source, THETA, THETA_ALIAS, THETA)
+    return DEFAULT_THETA if theta is None else theta
+
+
+def _either(fields: Fields, table: Fields, name: str) -> float | None:
+    inside = table.number(name, None, above=1.0)
+    return fields.number(name, None, above=1.0) if inside is None else inside
 
 
 def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
@@ -60,9 +83,7 @@ def read_rotary(fields: Fields, max_position: int) -> RotaryConfig:
     """
     table = _table(fields)
     _refuse_partial(fields, table)
-    theta = table.number("rope_theta", None, above=1.0)
-    if theta is None:
-        theta = fields.number("rope_theta", DEFAULT_THETA, above=1.0)
+    theta = _theta(fields, table)
     kind = _kind(table)
     if kind == "default":
         return RotaryConfig(theta)
