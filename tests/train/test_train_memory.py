@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 
 import pytest
@@ -25,7 +24,6 @@ from outrider.train.config import (
 )
 from outrider.train.generate import generate
 from outrider.train.memory import GIB, estimate, memory_faults, plan
-from outrider.train.ranges import RANGES, check_range
 from outrider.train.run import fit
 from outrider.types.errors import DrafterError
 
@@ -230,44 +228,3 @@ def test_every_setting_is_printed_with_its_meaning(capsys, tmp_path):
 def test_the_help_points_to_every_setting(capsys):
     assert main(["train", "--help"]) == 0
     assert "--show-config" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        ({"generate": {"samples": -5}}, r"generate: samples: must be in \[1, .*\], not -5"),
-        ({"generate": {"length": 0}}, "generate: length: must be in"),
-        ({"generate": {"greedy_share": 1.5}}, "generate: greedy_share: must be in"),
-        ({"shape": {"layers": -1}}, "shape: layers: must be in"),
-        ({"shape": {"block": 0}}, "shape: block: must be in"),
-        ({"shape": {"taps": [0, -2]}}, r"shape: taps: must be in \[-1, .*\], not -2"),
-        ({"shape": {"draft_vocab": 0}}, "shape: draft_vocab: must be in"),
-        ({"optim": {"anchors": 0}}, "optim: anchors: must be in"),
-        ({"optim": {"lr": float("nan")}}, "optim: lr: must be in .*, not nan"),
-        ({"optim": {"decay": float("inf")}}, "optim: decay: must be in .*, not inf"),
-        ({"heldout": -1}, "heldout: must be in"),
-    ],
-)
-def test_values_out_of_range_are_refused_by_name(tmp_path, table, said):
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps(table))
-    with pytest.raises(DrafterError, match=f"c.json: {said}"):
-        load_config(path)
-
-
-def test_every_number_has_a_range():
-    for cls in (TrainConfig, GenerateConfig, ShapeConfig, OptimConfig):
-        for field in fields(cls):
-            value = getattr(cls(), field.name)
-            numeric = isinstance(value, int | float | tuple) and not isinstance(value, bool)
-            assert numeric == (field.name in RANGES[cls.__name__]), field.name
-            check_range(cls.__name__, field.name, value, "default")
-
-
-def test_taps_beyond_the_target_are_refused_before_anything_is_written(tmp_path, capsys):
-    path = tmp_path / "c.json"
-    path.write_text(json.dumps({"shape": {"taps": [99]}}))
-    out = tmp_path / "d"
-    assert main(["train", "--config", str(path), "--out", str(out), "--device", "cpu"]) == 2
-    assert "must be below the target's 30 layers" in capsys.readouterr().err
-    assert not out.exists()

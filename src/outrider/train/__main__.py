@@ -14,6 +14,7 @@ from pathlib import Path
 from outrider.train.command import faults_in_one_line
 from outrider.train.config import load_config
 from outrider.train.peers import join_peers
+from outrider.train.ranges import check_ranges
 from outrider.train.run import open_target, silent_line, train, write_conversations
 from outrider.types.progress import silent
 
@@ -58,8 +59,10 @@ def _run() -> None:
     config = replace(config, **{key: value for key, value in named.items() if value})
     progress = LineProgress()
     if options.generate is not None:
-        target, tokenizer = open_target(config, progress)
         generation = replace(config.generate, seed=options.generate)
+        config = replace(config, generate=generation)
+        check_ranges(config)
+        target, tokenizer = open_target(config, progress)
         folder = Path(config.data or config.work)
         path = write_conversations(target, tokenizer, generation, folder, progress)
         sys.stdout.write(f"{path}\n")

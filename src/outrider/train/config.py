@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from outrider.loaders.files import require_file
-from outrider.train.ranges import check_range
+from outrider.train.ranges import check_ranges
 from outrider.types.errors import DrafterError
 
 T = TypeVar("T")
@@ -236,14 +236,16 @@ def load_config(path: Path) -> TrainConfig:
 
     Raises:
         DrafterError: it is not a JSON object, has an unknown field, or a value of a wrong type or
-            out of range.
+            out of its range.
     """
     require_file(path, DrafterError)
     try:
         parsed = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DrafterError(f"{path}: {' '.join(str(error).split())}") from None
-    return _build(TrainConfig, parsed, str(path))
+    config = _build(TrainConfig, parsed, str(path))
+    check_ranges(config, f"{path}: ")
+    return config
 
 
 def _build(cls: type[T], values: object, where: str) -> T:
@@ -258,9 +260,7 @@ def _build(cls: type[T], values: object, where: str) -> T:
         raise DrafterError(f"{where}: unknown field {unknown[0]!r}")
     arguments: dict[str, object] = {}
     for name, value in values.items():
-        place = f"{where}: {name}"
-        arguments[name] = _value(hints[name], value, place)
-        check_range(cls.__name__, name, arguments[name], place)
+        arguments[name] = _value(hints[name], value, f"{where}: {name}")
     return cls(**arguments)
 
 
@@ -281,4 +281,9 @@ def _value(hint: Any, value: object, where: str) -> object:  # noqa: ANN401 - an
     accepted: type | types.UnionType = int | float if hint is float else hint
     if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
         raise DrafterError(f"{where}: must be {hint.__name__}, not {value!r}")
-    return float(value) if hint is float and isinstance(value, int | float) else value
+    if hint is not float or not isinstance(value, int | float):
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise DrafterError(f"{where}: must be a number that float can hold") from None

@@ -27,12 +27,16 @@ from outrider.train.conversations import (
 from outrider.train.decode import GraphedStep, LockstepDecoder
 from outrider.train.frame import Frame, Opening
 from outrider.train.target import TorchTarget
+from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
 #: Steps between two looks for rows that repeat themselves.
 LOOP_STEP = 32
 #: Logarithm of a probability share that excludes no token.
 NO_FLOOR = -1e4
+#: After so many batches and rows of which none could be kept, none will be.
+VAIN_BATCHES = 4
+VAIN_ROWS = 256
 #: Share of the free memory that a batch may fill.
 CACHE_SHARE = 0.8
 
@@ -291,17 +295,26 @@ def generate(
     *,
     fast: bool = False,
 ) -> Conversations:
-    """Write ``config.samples`` rows, or as many as ``config.seconds`` allow, into host memory."""
+    """Write ``config.samples`` rows, or as many as ``config.seconds`` allow, into host memory.
+
+    Raises:
+        DrafterError: none of many rows has the answer tokens that it must have.
+    """
     torch.manual_seed(config.seed)
     config = replace(config, batch=fitting_batch(target, config))
     writer = ConversationWriter(target, frame, config, fast=fast)
     writer.prepare(progress)
     parts: list[Conversations] = []
-    count, began = 0, time.monotonic()
+    count, batches, began = 0, 0, time.monotonic()
     while count < config.samples:
         part = writer.write(*start_rows(writer.scripts, config, target.device))
         parts.append(part.to(torch.device("cpu")))
-        count += len(part)
+        count, batches = count + len(part), batches + 1
+        if not count and batches >= VAIN_BATCHES and batches * config.batch >= VAIN_ROWS:
+            raise DrafterError(
+                f"none of {batches * config.batch} conversations has {config.min_supervised} "
+                "tokens of answers; raise generate.length, or lower generate.min_supervised"
+            )
         progress("Writing conversations", min(count, config.samples), config.samples)
         if config.seconds and time.monotonic() - began > config.seconds:
             break

@@ -345,10 +345,11 @@ class BlockDrafter(nn.Module):
     def warm_start(self, target: TorchTarget, layers: bool) -> None:
         """Take the target's final norm, whose output its head expects, and perhaps its layers."""
         copy_weight(self.norm.weight, target.norm)
+        if not layers:
+            return
         count = len(self.layers)
         for layer, weights in zip(self.layers, target.layers[-count:], strict=True):
-            if layers:
-                copy_layer(cast("DraftLayer", layer), weights)
+            copy_layer(cast("DraftLayer", layer), weights)
 
 
 def init_layers(module: nn.Module, layers: int) -> None:

@@ -1,96 +1,188 @@
-"""What each setting of a training run may be, checked before anything is loaded or written."""
+"""What every field of a training configuration may be, by its dotted name."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
 
+from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
 from outrider.types.errors import DrafterError
+from outrider.types.numbers import shown
 
-#: Largest counts that mean anything, of things and of tokens of a row.
-_COUNT: Final = 2**31 - 1
-_LENGTH: Final = 2**20
-_SHARE: Final = (0.0, 1.0)
-_FOREVER: Final = 1e12
+if TYPE_CHECKING:
+    from outrider.config.model import ModelConfig
+    from outrider.train.config import TrainConfig
 
-#: Lowest and highest value by the name of the part and of its field.
-RANGES: Final[Mapping[str, Mapping[str, tuple[float, float]]]] = {
-    "TrainConfig": {"heldout": (0, _COUNT)},
-    "GenerateConfig": {
-        "samples": (1, _COUNT),
-        "seconds": (0.0, _FOREVER),
-        "batch": (1, _LENGTH),
-        "length": (2, _LENGTH),
-        "user_tokens": (1, _LENGTH),
-        "user_temperature": (0.0, 100.0),
-        "user_min_p": _SHARE,
-        "answer_temperature": (0.0, 100.0),
-        "greedy_share": _SHARE,
-        "free_share": _SHARE,
-        "openers": (1, _COUNT),
-        "short_share": _SHARE,
-        "short_tokens": (1, _LENGTH),
-        "max_turns": (1, _LENGTH),
-        "min_room": (1, _LENGTH),
-        "keep_loops": _SHARE,
-        "min_supervised": (0, _LENGTH),
-        "seed": (0, 2**63 - 1),
-        "key_step": (1, _LENGTH),
-    },
-    "ShapeConfig": {
-        "layers": (1, 1024),
-        "intermediate_size": (0, 2**24),
-        "block": (1, 256),
-        "taps": (-1, 2**16),
-        "num_taps": (1, 256),
-        "draft_vocab": (1, _COUNT),
-        "markov_rank": (0, 2**16),
-    },
-    "OptimConfig": {
-        "steps": (0, _COUNT),
-        "seconds": (0.0, _FOREVER),
-        "rows": (1, _LENGTH),
-        "anchors": (1, _LENGTH),
-        "matrix_lr": (0.0, 10.0),
-        "lr": (0.0, 10.0),
-        "beta1": (0.0, 0.999999),
-        "beta2": (0.0, 0.999999),
-        "weight_decay": (0.0, 10.0),
-        "warmup": _SHARE,
-        "floor": _SHARE,
-        "clip": (1e-12, 1e12),
-        "ce_share": _SHARE,
-        "ce_weight": (0.0, 1e6),
-        "tv_weight": (0.0, 1e6),
-        "confidence_weight": (0.0, 1e6),
-        "decay": (1e-6, 1e6),
-        "pace": _SHARE,
-        "seed": (0, 2**63 - 1),
-        "log_every": (1, _COUNT),
-        "save_seconds": (0.0, _FOREVER),
-        "eval_seconds": (0.0, _FOREVER),
-    },
+#: Most of anything that is counted; the seeds of a run are derived from products with such counts.
+MANY: Final = 2**31 - 1
+#: Longest time, in seconds: centuries.
+LONG: Final = 1e10
+#: Largest rate, weight or temperature; far beyond what float32 can train with.
+LARGE: Final = 1e6
+#: Most user turns composed, rows of a block and answers in a row: memory is taken for all at once.
+TURNS: Final = 10_000_000
+BLOCK: Final = 1024
+ANSWERS: Final = 4096
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, these included unless ``above`` or ``below`` says no."""
+
+    low: float
+    high: float
+    above: bool = False
+    below: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        if not math.isfinite(value) or not self.low <= value <= self.high:
+            return False
+        return not (self.above and value == self.low) and not (self.below and value == self.high)
+
+    def __str__(self) -> str:
+        first, last = "(" if self.above else "[", ")" if self.below else "]"
+        return f"{first}{self.low}, {self.high}{last}"
+
+
+COUNT: Final = Range(1, MANY)
+ANY: Final = Range(0, MANY)
+SHARE: Final = Range(0.0, 1.0)
+SECONDS: Final = Range(0.0, LONG)
+WEIGHT: Final = Range(0.0, LARGE)
+DECAY: Final = Range(0.0, 1.0, below=True)
+
+#: The range of every number; a list's is that of its members.
+RANGES: Final = {
+    "heldout": ANY,
+    "generate.samples": COUNT,
+    "generate.seconds": SECONDS,
+    "generate.batch": COUNT,
+    "generate.length": Range(2, MAX_POSITIONS),
+    "generate.user_tokens": COUNT,
+    "generate.user_temperature": WEIGHT,
+    "generate.user_min_p": SHARE,
+    "generate.answer_temperature": WEIGHT,
+    "generate.greedy_share": SHARE,
+    "generate.free_share": SHARE,
+    "generate.openers": Range(1, TURNS),
+    "generate.short_share": SHARE,
+    "generate.short_tokens": COUNT,
+    "generate.max_turns": Range(1, ANSWERS),
+    "generate.min_room": ANY,
+    "generate.keep_loops": SHARE,
+    "generate.min_supervised": ANY,
+    "generate.seed": ANY,
+    "generate.key_step": COUNT,
+    "shape.layers": Range(1, MAX_LAYERS),
+    "shape.intermediate_size": Range(0, MAX_ROWS),
+    "shape.block": Range(1, BLOCK),
+    "shape.taps": Range(-1, MAX_LAYERS),
+    "shape.num_taps": Range(1, MAX_LAYERS),
+    "shape.draft_vocab": Range(1, MAX_ROWS),
+    "shape.markov_rank": Range(0, MAX_WIDTH),
+    "optim.steps": ANY,
+    "optim.seconds": SECONDS,
+    "optim.rows": COUNT,
+    "optim.anchors": COUNT,
+    "optim.matrix_lr": WEIGHT,
+    "optim.lr": WEIGHT,
+    "optim.beta1": DECAY,
+    "optim.beta2": DECAY,
+    "optim.weight_decay": WEIGHT,
+    "optim.warmup": SHARE,
+    "optim.floor": SHARE,
+    "optim.clip": Range(0.0, 1e30, above=True),
+    "optim.ce_share": SHARE,
+    "optim.ce_weight": WEIGHT,
+    "optim.tv_weight": WEIGHT,
+    "optim.confidence_weight": WEIGHT,
+    "optim.decay": Range(0.0, LARGE, above=True),
+    "optim.pace": SHARE,
+    "optim.seed": ANY,
+    "optim.log_every": COUNT,
+    "optim.save_seconds": SECONDS,
+    "optim.eval_seconds": SECONDS,
 }
 
 
-def check_range(part: str, name: str, value: object, where: str) -> None:
-    """Refuse a number, or a list of numbers, out of range; NaN is out of every range.
+def check_ranges(config: TrainConfig, source: str = "") -> None:
+    """Refuse values that no model could be trained with.
 
     Args:
-        part: name of the configuration's class.
-        name: the field.
-        value: what it is set to; what is no number has no range.
-        where: the field's place, for the message.
+        config: the configuration.
+        source: what a message begins with, such as the file's name and a colon.
 
     Raises:
-        DrafterError: it names the place, the range and the value.
+        DrafterError: one line that names the first such field, its value and its range.
     """
-    bounds = RANGES.get(part, {}).get(name)
-    if bounds is None:
+    for name, value in _leaves(config):
+        if isinstance(value, str):
+            _check_text(name, value, source)
+            continue
+        for number in value if isinstance(value, tuple) else (value,):
+            if name in RANGES and number not in RANGES[name]:
+                raise DrafterError(f"{source}{name} must be in {RANGES[name]}, not {shown(number)}")
+    if not config.model:
+        raise DrafterError(f"{source}model must name a model")
+    if not config.optim.steps and not config.optim.seconds:
+        raise DrafterError(f"{source}optim.seconds must be above 0 unless optim.steps is")
+    rows = config.generate
+    if rows.min_supervised >= rows.length:
+        raise DrafterError(
+            f"{source}generate.min_supervised must be below generate.length {rows.length}, "
+            f"not {rows.min_supervised}"
+        )
+
+
+def check_target(config: TrainConfig, target: ModelConfig) -> None:
+    """Refuse what does not fit the target.
+
+    Raises:
+        DrafterError: one line that names the field, its value and what would be right.
+    """
+    shape, layers = config.shape, target.num_layers
+    if config.generate.length > target.max_position:
+        raise DrafterError(
+            f"generate.length must be at most the target's context {target.max_position}, "
+            f"not {config.generate.length}"
+        )
+    if config.kind != "mtp" and not all(tap < layers for tap in shape.taps):
+        raise DrafterError(
+            f"shape.taps must be below the target's {layers} layers, not {list(shape.taps)}"
+        )
+    if not shape.warm_layers:
         return
-    low, high = bounds
-    for number in value if isinstance(value, tuple) else (value,):
-        inside = isinstance(number, int | float) and math.isfinite(number) and low <= number <= high
-        if not inside:
-            raise DrafterError(f"{where}: must be in [{low:g}, {high:g}], not {number!r}")
+    if config.kind != "mtp" and shape.layers > layers:
+        raise DrafterError(
+            f"shape.layers must be at most the target's {layers} for shape.warm_layers, "
+            f"not {shape.layers}"
+        )
+    if shape.intermediate_size not in (0, target.intermediate_size):
+        raise DrafterError(
+            f"shape.intermediate_size must be 0 or the target's {target.intermediate_size} for "
+            f"shape.warm_layers, not {shape.intermediate_size}"
+        )
+
+
+def _check_text(name: str, text: str, source: str) -> None:
+    """Refuse text that is no path and no name."""
+    try:
+        sound = b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        sound = False
+    if not sound:
+        raise DrafterError(
+            f"{source}{name} must be text without null characters, not {shown(text)}"
+        )
+
+
+def _leaves(config: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - any part
+    """The values of a configuration by their dotted names."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, value

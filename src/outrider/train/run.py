@@ -34,7 +34,8 @@ from outrider.train.memory import JUDGED, memory_faults, plan
 from outrider.train.network import TrimmedHead, trimmed_head
 from outrider.train.peers import ALONE, Peers
 from outrider.train.plot import plot_history
-from outrider.train.shapes import block_config, coverage, draft_vocabulary, new_network
+from outrider.train.ranges import check_ranges, check_target
+from outrider.train.shapes import coverage, draft_vocabulary, new_network
 from outrider.train.target import TorchTarget
 from outrider.train.work import check_ownership, conversation_files, make_folder, write_config
 from outrider.types.errors import DrafterError
@@ -115,6 +116,7 @@ def train(
         DrafterError: the configuration does not fit the target, the machine or the work folder, or
             a file or folder that it names cannot be used, or memory runs out.
     """
+    check_ranges(config)
     device = pick_device(config.device)
     check_ownership(config)
     to_write = [config.work, config.out]
@@ -125,8 +127,7 @@ def train(
             read_prompts(Path(config.generate.prompts))
     with memory_faults():
         with open_model(config.model, progress) as checkpoint:
-            if config.kind != "mtp":
-                block_config(checkpoint.config, config.shape, config.kind)  # refuses taps beyond it
+            check_target(config, checkpoint.config)
             fitted = plan(checkpoint.config, config, device, write=write)
             tell(fitted.line)
             for folder in to_write:
@@ -139,8 +140,9 @@ def train(
 
 
 def open_target(config: TrainConfig, progress: Progress = silent) -> tuple[TorchTarget, Tokenizer]:
-    """Load the target and its tokenizer."""
+    """Load the target and its tokenizer; DrafterError if the configuration does not fit it."""
     with open_model(config.model, progress) as checkpoint:
+        check_target(config, checkpoint.config)
         return load_target(checkpoint, pick_device(config.device), progress)
 
 
