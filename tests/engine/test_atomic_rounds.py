@@ -158,6 +158,7 @@ class Planted:
         return call
 
 
+FAULTS = [KeyboardInterrupt(), MemoryError(), RuntimeError("planted"), KeyError("planted")]
 PLACES = [
     (PagedCache, "stage"),
     (PagedCache, "commit"),
@@ -170,7 +171,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError(), RuntimeError("planted")])
+@pytest.mark.parametrize("error", FAULTS)
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: f"{place[0].__name__}.{place[1]}")
 def test_a_fault_of_any_part_sets_the_round_back(
     target: Target, plain: Any, monkeypatch: Any, place: Any, error: BaseException, after: bool
@@ -188,7 +189,7 @@ def test_a_fault_of_any_part_sets_the_round_back(
                 running = engine._scheduler.running
                 try:
                     engine.step()
-                except (KeyboardInterrupt, MemoryError, RuntimeError):
+                except (KeyboardInterrupt, MemoryError, RuntimeError, KeyError):
                     raised += 1
                     assert [list(s.stream.tokens) for s in running] == before
                 engine.audit()

@@ -66,12 +66,16 @@ class PagePool:
 
         The tables are right whatever was interrupted: a page that none of them names is free.
         """
-        holders = [0] * self.store.pages
+        self._holders = holders = self._counted(tables)
+        self._free = [page for page in range(len(holders) - 1, -1, -1) if not holders[page]]
+
+    def _counted(self, tables: Sequence[Sequence[int]]) -> list[int]:
+        """How many of the tables hold each page."""
+        counts = [0] * self.store.pages
         for table in tables:
             for page in table:
-                holders[page] += 1
-        self._holders = holders
-        self._free = [page for page in range(len(holders) - 1, -1, -1) if not holders[page]]
+                counts[page] += 1
+        return counts
 
     def is_shared(self, page: int) -> bool:
         """Whether more than one holder has the page."""
@@ -83,10 +87,7 @@ class PagePool:
         Raises:
             InvariantError: a count differs, or a page is both free and held.
         """
-        expected = [0] * self.store.pages
-        for table in tables:
-            for page in table:
-                expected[page] += 1
+        expected = self._counted(tables)
         if expected != self._holders:
             raise InvariantError("page counts differ from the page tables")
         free = set(self._free)

@@ -333,6 +333,7 @@ class Engine:
         except BaseException:
             for share in shares:
                 share.roll_back()
+            self._recover()  # here, whatever it was: tables alone are set back
             raise
         self._unsettled = verdicts
         if any(verdict.fault is not None for verdict in verdicts):
