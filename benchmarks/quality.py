@@ -27,11 +27,11 @@ import torch
 from cpu import installed, machine
 from numpy.typing import NDArray
 
-from outrider.build.target import Target, load_target
 from outrider.cli.console import progress_bars
 from outrider.config.kv import KvDtype
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 from outrider.kernels.select import PATHS, select
+from outrider.models.target import Target, load_target
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import ModelError, OutriderError
 from outrider.types.progress import Progress

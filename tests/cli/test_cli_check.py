@@ -11,7 +11,7 @@ from outrider.cli.audit import Case, Probe, drafted_cases, plain_cases, probes
 from outrider.cli.check import difference
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.output import CompletionOutput, TokenLogprob
-from outrider.verify.choosers import DirectChooser
+from outrider.verify.samplers import DirectSampler
 
 QUICK = ("--effort", "quick", "--json")
 
@@ -49,13 +49,13 @@ def test_the_table_is_readable(outrider: Any, tiny: str) -> None:
 def test_check_fails_if_the_verifier_believes_the_drafter(
     outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose = DirectChooser.choose
+    choose = DirectSampler.sample
 
     def trusting(self: Any, row: Any, position: int, history: Any, guess: Any) -> int:
         right = choose(self, row, position, history, guess)
         return right if guess is None else int(guess.token)
 
-    monkeypatch.setattr(DirectChooser, "choose", trusting)
+    monkeypatch.setattr(DirectSampler, "sample", trusting)
     ended = outrider("check", "--model", tiny, "--drafter", "ngram", *QUICK)
     assert ended.status == 1
     found = ended.json()

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 
 from drafters import drafter_toys as toys
-from outrider.build.target import Target
 from outrider.caches.paged import PagedCache
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Drafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request
-from outrider.engine.family import Family
+from outrider.engine.parent_request import ParentRequest
 from outrider.models.dense import DenseModel
+from outrider.models.target import Target
 from outrider.session.round import Rounds
 from outrider.session.stream import TokenStream
 from outrider.types.output import RequestOutput
 from outrider.types.sampling import SamplingParams
-from outrider.verify.choosers import DirectChooser, ShapedChooser
+from outrider.verify.samplers import DirectSampler, LogitsSampler
 from support.interrupts import Interrupter
 from support.run import alone, views
 from support.tiny import tiny_tokenizer
@@ -67,7 +67,7 @@ MAKERS: dict[str, Callable[[Path, Target], Drafter | None]] = {
 
 def state_of(engine: Engine) -> Any:
     """Everything of the live sessions that a round may change."""
-    sessions = [s for family in engine._families.values() for s in family.sessions]
+    sessions = [s for parent in engine._parents.values() for s in parent.sessions]
     return (
         engine._pool.num_free,
         [
@@ -78,7 +78,7 @@ def state_of(engine: Engine) -> Any:
                 s.stream.finish_reason,
                 dict(s.stream.history.counts),
                 list(s.logprobs),
-                s.chooser.mark(),
+                s.sampler.mark(),
                 s.cache.length,
                 s.draft_state.length if s.draft_state is not None else None,
                 s.telemetry.rounds,
@@ -204,7 +204,7 @@ def test_a_fault_of_any_part_sets_the_round_back(
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), MemoryError()])
 @pytest.mark.parametrize(
     "place",
-    [(DirectChooser, "choose"), (ShapedChooser, "choose"), (TokenStream, "emit")],
+    [(DirectSampler, "sample"), (LogitsSampler, "sample"), (TokenStream, "emit")],
     ids=lambda place: f"{place[0].__name__}.{place[1]}",
 )
 def test_a_fault_in_judging_is_one_requests_own(
@@ -323,8 +323,8 @@ def test_no_delta_is_lost(target: Target, monkeypatch: Any) -> None:
         tokens: list[int] = []
         text = ""
         with monkeypatch.context() as patch:
-            planted = Planted(Family.delta, turn, MemoryError(), after=True)
-            patch.setattr(Family, "delta", planted)
+            planted = Planted(ParentRequest.delta, turn, MemoryError(), after=True)
+            patch.setattr(ParentRequest, "delta", planted)
             for _ in range(60):
                 try:
                     deltas = engine.step()

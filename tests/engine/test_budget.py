@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from drafters import drafter_toys as toys
-from outrider.build.target import Target
+from outrider.assembly.engine import make_engine
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
 from outrider.drafters.context import ContextDrafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request
-from outrider.engine.assembly import make_engine
 from outrider.engine.budget import cache_budget
+from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
 from support.run import alone, serve, views

@@ -10,7 +10,6 @@ import torch
 from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
-from outrider.build.target import Target
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
@@ -23,6 +22,7 @@ from outrider.kernels.select import select
 from outrider.kernels.table import Kernels
 from outrider.kernels.weights import RawWeight
 from outrider.models.dense import DenseModel
+from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, oracle

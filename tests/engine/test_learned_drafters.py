@@ -12,12 +12,12 @@ import pytest
 from scipy import stats
 
 from drafters import drafter_toys as toys
-from outrider.build.target import Target
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Drafter, Proposal
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.kernels.reference import ReferenceKernels
+from outrider.models.target import Target
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, oracle
 from support.run import ListPrices, alone, serve, views

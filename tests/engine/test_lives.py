@@ -40,8 +40,8 @@ KINDS = st.sampled_from(["random", "right", "half", "crashing", "nonsense", "rep
 
 
 def live_sessions(engine: Engine) -> list[SpecSession]:
-    families = engine._families.values()
-    return [s for family in families for s in family.sessions if not s.finished]
+    parents = engine._parents.values()
+    return [s for parent in parents for s in parent.sessions if not s.finished]
 
 
 def act(engine: Engine, ids: list[str], action: str, count: int, extra: int) -> None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from outrider.build.target import Target
 from outrider.config.engine import EngineConfig
 from outrider.config.model import ModelConfig
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
 from outrider.kernels.weights import RawWeight, raw_float
 from outrider.models.dense import DenseModel, _finite_rows
+from outrider.models.target import Target
 from outrider.types.errors import NumericsError
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted

@@ -14,7 +14,7 @@ from outrider.kernels.reference import ReferenceKernels, ReferenceLinear, _dense
 from outrider.kernels.table import Linear
 from outrider.session import round as session_round
 from outrider.types.sampling import SamplingParams
-from outrider.verify.choosers import ShapedChooser
+from outrider.verify.samplers import LogitsSampler
 from support.adversaries import Scripted, adversaries, oracle
 from support.run import alone, serve, truth, views
 from support.tiny import TINY, VARIANTS, tiny_target
@@ -214,12 +214,12 @@ def test_gate_catches_a_skipped_rollback(
 def test_gate_catches_an_unverified_draft(
     target: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from outrider.verify.choosers import DirectChooser
+    from outrider.verify.samplers import DirectSampler
 
     def believe(self: object, row: Any, position: int, history: object, guess: Any) -> int:
         return int(guess.token) if guess is not None else int(row.choice)
 
-    monkeypatch.setattr(DirectChooser, "choose", believe)
+    monkeypatch.setattr(DirectSampler, "sample", believe)
     drafter = adversaries(truth(plain), TINY.vocab_size)["wrong"]
     params = replace(GREEDY, logprobs=None)
     requests = [(prompt, params) for prompt in PROMPTS]
@@ -229,14 +229,14 @@ def test_gate_catches_an_unverified_draft(
 def test_gate_catches_a_stale_history(
     target: Any, plain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = ShapedChooser.shaped
+    honest = LogitsSampler.processed
 
-    def lagging(self: ShapedChooser, row: Any, history: Any) -> Any:
+    def lagging(self: LogitsSampler, row: Any, history: Any) -> Any:
         if history.emitted % 3:
             history.counts.clear()
         return honest(self, row, history)
 
-    monkeypatch.setattr(ShapedChooser, "shaped", lagging)
+    monkeypatch.setattr(LogitsSampler, "processed", lagging)
     assert views(serve(target, None, REQUESTS)) != views(plain)
 
 

@@ -63,7 +63,7 @@ def quiet(llm: LLM) -> None:
     assert not engine.has_unfinished
     engine.audit()
     assert engine._pool.num_used == 0
-    assert not engine._families
+    assert not engine._parents
 
 
 def in_threads(work: Callable[[int], Any], count: int) -> list[Any]:
@@ -194,8 +194,8 @@ def test_a_stream_runs_hardly_ahead_of_its_reader(llm: LLM) -> None:
     seen = -1
     while seen != (seen := llm.engine.round_seconds.total) and time.monotonic() < deadline:
         time.sleep(0.05)  # until it rests
-    (family,) = llm.engine._families.values()
-    first = family.sessions[0].telemetry.rounds
+    (parent,) = llm.engine._parents.values()
+    first = parent.sessions[0].telemetry.rounds
     assert first <= 2 + AHEAD + 1
     stream.close()
 

@@ -176,7 +176,7 @@ def test_demotion_at_any_round_is_invisible(target: Any, free: list[int]) -> Non
     for mask in range(1, 16):
         engine = Engine(target, drafter, replace(WIDE, draft_length=3))
         request_id = engine.add(Request(PROMPT, FREE))
-        session = engine._families[request_id].sessions[0]
+        session = engine._parents[request_id].sessions[0]
         turn = 0
         while engine.has_unfinished:
             session.demote() if mask >> (turn % 4) & 1 else session.promote()

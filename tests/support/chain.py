@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import torch
 
-from outrider.build.target import Target
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.weights import RawWeight, raw_float
 from outrider.models.dense import DenseModel
+from outrider.models.target import Target
 from outrider.text.tokenizer import Tokenizer
 from support.tiny import TINY, random_weight
 

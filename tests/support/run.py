@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.build.target import Target
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Drafter
 from outrider.engine import Engine, Request
+from outrider.models.target import Target
 from outrider.session.worth import CostCurve, Worth
 from outrider.types.output import RequestOutput
 from outrider.types.sampling import SamplingParams

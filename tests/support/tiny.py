@@ -9,13 +9,13 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, pre_tokenizers
 
-from outrider.build.target import Target
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
 from outrider.kernels.weights import RawWeight, raw_float
 from outrider.models.dense import DenseModel
+from outrider.models.target import Target
 from outrider.text.tokenizer import SpecialTokens, Tokenizer
 
 EOS = 0

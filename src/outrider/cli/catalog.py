@@ -113,7 +113,7 @@ def _model(name: str, path: Path, origin: str) -> Iterator[Entry]:
 
 
 def _built_in() -> Iterator[Entry]:
-    from outrider.build.shipped import shipped_drafters
+    from outrider.assembly.shipped import shipped_drafters
 
     best = "shipped or ngram" if shipped_drafters() else "ngram"
     yield Entry("auto", best, "built in", 0, "any", None)
@@ -122,7 +122,7 @@ def _built_in() -> Iterator[Entry]:
 
 
 def _shipped_drafters() -> Iterator[Entry]:
-    from outrider.build.shipped import shipped_drafters
+    from outrider.assembly.shipped import shipped_drafters
 
     for name, folder in shipped_drafters().items():
         yield from _drafter(name, folder, "shipped")

@@ -31,9 +31,9 @@ from outrider.types.progress import Progress
 from outrider.types.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from outrider.build.target import Target
     from outrider.drafters.base import Drafter
     from outrider.engine import Engine, Request
+    from outrider.models.target import Target
 
 
 @dataclass
@@ -248,7 +248,7 @@ def _make_drafters(
     specs: Sequence[str], target: Target, config: EngineConfig, progress: Progress
 ) -> dict[str, Drafter]:
     """Make each drafter once, under the name that its cases carry."""
-    from outrider.build.drafter import find_drafter
+    from outrider.assembly.drafter import find_drafter
     from outrider.engine.budget import cache_budget
 
     made: dict[str, Drafter] = {}

@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
-from outrider.build.shipped import shipped_drafters
+from outrider.assembly.shipped import shipped_drafters
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.kv import KvCacheDtype, KvDtype, kv_dtype
 from outrider.config.model import ModelConfig
@@ -16,7 +16,7 @@ from outrider.drafters.layouts import read_block_config, read_kind, read_mtp_con
 from outrider.drafters.ngram import NgramDrafter
 from outrider.kernels.rows import PAGE_TOKENS
 from outrider.kernels.table import Kernels
-from outrider.kernels.tensors import span
+from outrider.kernels.tensors import index_range
 from outrider.kernels.weights import RawWeight
 from outrider.loaders.checkpoint import EMBEDDING, Checkpoint, tensor_shapes
 from outrider.loaders.fields import read_json
@@ -211,4 +211,4 @@ def _bytes_per_pass(checkpoint: Checkpoint, kernels: Kernels) -> int:
 
 def _row_bytes(weight: RawWeight, kernels: Kernels) -> float:
     rows = min(SAMPLE_ROWS, weight.shape[0])
-    return kernels.prepare([weight.rows(span(0, rows))]).nbytes / rows
+    return kernels.prepare([weight.rows(index_range(0, rows))]).nbytes / rows

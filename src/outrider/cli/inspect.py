@@ -46,7 +46,7 @@ def inspect(
 
 def _drafter_folder(source: str, progress: Progress) -> Path | None:
     """Return the folder of a drafter checkpoint, or None if ``source`` is anything else."""
-    from outrider.build.shipped import shipped_drafters
+    from outrider.assembly.shipped import shipped_drafters
     from outrider.drafters.layouts import read_kind
     from outrider.loaders.fields import read_json
     from outrider.loaders.files import user_path

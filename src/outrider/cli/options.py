@@ -23,8 +23,8 @@ from outrider.types.sampling import SamplingParams
 from outrider.types.sizes import parse_bytes
 
 if TYPE_CHECKING:
-    from outrider.build.target import Target
     from outrider.llm.llm import LLM
+    from outrider.models.target import Target
 
 
 def _option(*names: str, help: str, least: int | None = None) -> OptionInfo:
@@ -100,8 +100,8 @@ class TargetOptions:
 
     def load_target(self, progress: Progress) -> Target:
         """Load the model alone, to be put into engines of one's own."""
-        from outrider.build.target import load_target
         from outrider.kernels.select import select
+        from outrider.models.target import load_target
 
         table = select(self.device, self.threads, self.kernels)
         return load_target(self.model, table, self.max_model_len, progress)

@@ -25,7 +25,7 @@ from outrider.config.drafter import DrafterConfig
 from outrider.kernels.blockwise import ContextWeights
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
-from outrider.kernels.tensors import span
+from outrider.kernels.tensors import index_range
 from outrider.models.dense import TensorSource
 from outrider.models.rotary import rotary_table
 
@@ -117,7 +117,7 @@ class BlockBackbone:
             Final-norm states of the block rows, float32 [b, H].
         """
         count, first = features.shape[0], int(positions[0])
-        if not torch.equal(positions, span(first, first + len(positions))):
+        if not torch.equal(positions, index_range(first, first + len(positions))):
             raise ValueError("positions must be consecutive")
         skipped = first // PAGE_TOKENS
         fresh = max(pages_for(first + count) - skipped, 1)

@@ -19,7 +19,7 @@ from outrider.drafters.layouts import read_block_config, read_kind, read_mtp_con
 from outrider.drafters.markov import ConfidenceHead, load_markov
 from outrider.drafters.mtp import MtpDrafter
 from outrider.kernels.table import Kernels
-from outrider.kernels.tensors import span, zeros
+from outrider.kernels.tensors import index_range, zeros
 from outrider.kernels.weights import BLOCK_FORMATS, RawWeight, raw_float
 from outrider.loaders.fields import read_json
 from outrider.loaders.safetensors import TensorFolder
@@ -271,7 +271,7 @@ def _draft_vocabulary(
     if config.draft_vocab_size == config.vocab_size and not tensors.has("d2t"):
         return None
     offsets = tensors.integers("d2t", (config.draft_vocab_size,)).long()
-    ids = span(0, len(offsets)) + offsets
+    ids = index_range(0, len(offsets)) + offsets
     outside = ids[(ids < 0) | (ids >= config.vocab_size)].tolist()
     if outside:
         raise DrafterError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from outrider.build.target import Target
 from outrider.caches.paged import pages_for
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
 from outrider.kernels.rows import PAGE_TOKENS
+from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sizes import show_bytes
 

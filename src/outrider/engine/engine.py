@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outrider.build.target import Target
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype
 from outrider.drafters.base import Drafter, DraftSampling
 from outrider.engine.budget import OPTION, CacheBudget, cache_budget
-from outrider.engine.family import Family
+from outrider.engine.parent_request import ParentRequest
 from outrider.engine.request import Request, seed_of
 from outrider.kernels.isolation import isolated
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
 from outrider.kernels.table import PageStore
+from outrider.models.target import Target
 from outrider.runner.runner import Runner
 from outrider.scheduler.scheduler import Limits, Scheduler
 from outrider.session.drafting import PROFILE_ROWS, Drafting
@@ -36,7 +36,7 @@ from outrider.types.errors import OutriderError, RequestError
 from outrider.types.output import Delta, RequestOutput
 from outrider.types.sizes import show_bytes
 from outrider.types.telemetry import RoundSeconds
-from outrider.verify.choosers import Gumbel, make_chooser
+from outrider.verify.samplers import Gumbel, make_sampler
 
 
 class Engine:
@@ -87,13 +87,13 @@ class Engine:
             self._drafting.worth = worth or self._prices(drafter)
         self._rounds = Rounds(self._drafting)
         self._gumbel = _gumbel_of(target)
-        self._families: dict[str, Family] = {}
+        self._parents: dict[str, ParentRequest] = {}
         self._count = 0
         self._seconds = RoundSeconds()
         self._lock = threading.RLock()
         self._cancelled: deque[str] = deque()
         self._unsettled: list[Verdict] = []
-        self._unreported: dict[SpecSession, Family] = {}
+        self._unreported: dict[SpecSession, ParentRequest] = {}
 
     @property
     def drafter_name(self) -> str:
@@ -124,7 +124,7 @@ class Engine:
     def has_unfinished(self) -> bool:
         """Whether any request still runs or waits."""
         with self._turn():
-            return any(not family.finished for family in self._families.values())
+            return any(not parent.finished for parent in self._parents.values())
 
     @property
     def preemptions(self) -> int:
@@ -166,7 +166,7 @@ class Engine:
         with self._turn():
             self._count += 1
             request_id = request.request_id or f"req-{self._count}"
-            if request_id in self._families:
+            if request_id in self._parents:
                 raise RequestError("request_id", f"{request_id!r} is in use")
             arrived = time.monotonic()
             sessions = [
@@ -174,7 +174,7 @@ class Engine:
                 for index in range(request.params.n)
             ]
             try:
-                self._families[request_id] = Family(
+                self._parents[request_id] = ParentRequest(
                     request_id, request, sessions, self.drafter_name
                 )
                 self._scheduler.add(sessions[0])
@@ -217,11 +217,11 @@ class Engine:
         seed = seed_of(params, index)
         limits = StreamLimits(self._target.eos_ids, self._max_len)
         stream = TokenStream(prompt, params, self._target.tokenizer, limits)
-        chooser = make_chooser(
+        sampler = make_sampler(
             params, seed, stream.end_ids, self._gumbel, self._config.verification
         )
         cache = PagedCache(self._pool)
-        session = SpecSession(request_id, index, params, seed, stream, cache, chooser, arrived)
+        session = SpecSession(request_id, index, params, seed, stream, cache, sampler, arrived)
         drafter = self._drafter
         if drafter is not None:
             coupled = self._config.verification == "coupled"
@@ -248,20 +248,20 @@ class Engine:
         self._cancelled.append(request_id)
 
     def _remove(self, request_id: str) -> None:
-        """Cancel a request. Interrupted, it can be called again: the family is forgotten last."""
-        family = self._families.get(request_id)
-        if family is None:
+        """Cancel a request. Interrupted, it can be called again: the parent is forgotten last."""
+        parent = self._parents.get(request_id)
+        if parent is None:
             return
-        for session in family.sessions:
+        for session in parent.sessions:
             session.stream.abort()
             self._scheduler.remove(session)
             session.release()
-        del self._families[request_id]
+        del self._parents[request_id]
 
     def has(self, request_id: str) -> bool:
         """Whether the engine knows a request, running or finished."""
         with self._turn():
-            return request_id in self._families
+            return request_id in self._parents
 
     def is_finished(self, request_id: str) -> bool:
         """Whether every completion of a request has ended.
@@ -270,7 +270,7 @@ class Engine:
             KeyError: no such request.
         """
         with self._turn():
-            return self._families[request_id].finished
+            return self._parents[request_id].finished
 
     def text(self, request_id: str) -> str:
         """The text that a request's first completion has released so far.
@@ -279,7 +279,7 @@ class Engine:
             KeyError: no such request.
         """
         with self._turn():
-            return self._families[request_id].sessions[0].stream.text
+            return self._parents[request_id].sessions[0].stream.text
 
     def output(self, request_id: str) -> RequestOutput:
         """The request's completions as they stand.
@@ -288,7 +288,7 @@ class Engine:
             KeyError: no such request.
         """
         with self._turn():
-            return self._families[request_id].output()
+            return self._parents[request_id].output()
 
     def take(self, request_id: str) -> RequestOutput:
         """Return a request's completions and forget it; one that still runs is cancelled.
@@ -297,9 +297,9 @@ class Engine:
             KeyError: no such request.
         """
         with self._turn():
-            family = self._families[request_id]
+            parent = self._parents[request_id]
             self._remove(request_id)
-            return family.output()
+            return parent.output()
 
     # -- rounds ----------------------------------------------------------------------------------
 
@@ -367,24 +367,24 @@ class Engine:
 
         Each part can be done again: a round is settled only when all of it is.
         """
-        settling: dict[SpecSession, Family] = {}
+        settling: dict[SpecSession, ParentRequest] = {}
         for verdict in self._unsettled:
             session = verdict.share.work.session
-            family = self._families.get(session.request_id)
-            if family is None:  # cancelled since
+            parent = self._parents.get(session.request_id)
+            if parent is None:  # cancelled since
                 continue
-            settling[session] = family
+            settling[session] = parent
             if verdict.fault is not None:
-                family.fail(verdict.fault)
-                settling.update(dict.fromkeys(family.sessions, family))
-        for session, family in settling.items():
-            ready = family.fork_ready()
+                parent.fail(verdict.fault)
+                settling.update(dict.fromkeys(parent.sessions, parent))
+        for session, parent in settling.items():
+            ready = parent.fork_ready()
             for sibling in ready:
                 self._scheduler.remove(sibling)  # an interrupted attempt may have queued it
                 self._scheduler.add(sibling)
             if ready:
-                family.mark_forked()
-            self._unreported[session] = family
+                parent.mark_forked()
+            self._unreported[session] = parent
             if session.finished:
                 self._scheduler.settle([session])
                 session.release()
@@ -393,17 +393,17 @@ class Engine:
     def _report(self) -> list[Delta]:
         """What sessions have that no earlier call reported; interrupted, it reports it later."""
         found = [
-            (family, session, family.delta(session)) for session, family in self._unreported.items()
+            (parent, session, parent.delta(session)) for session, parent in self._unreported.items()
         ]
         deltas = [delta for _, _, delta in found if delta is not None]
-        for family, session, _ in found:
-            family.mark_reported(session)
+        for parent, session, _ in found:
+            parent.mark_reported(session)
         self._unreported = {}
         return deltas
 
     def _recover(self) -> None:
         """Count pages anew after a fault: page tables are right, whatever was interrupted."""
-        sessions = [s for family in self._families.values() for s in family.sessions]
+        sessions = [s for parent in self._parents.values() for s in parent.sessions]
         self._pool.recount([session.cache.pages for session in sessions])
         if self._drafter is not None:
             states = [s.draft_state for s in sessions if s.draft_state is not None]
@@ -418,8 +418,8 @@ class Engine:
         with self._turn():
             live = [
                 session
-                for family in self._families.values()
-                for session in family.sessions
+                for parent in self._parents.values()
+                for session in parent.sessions
                 if not session.finished
             ]
             for session in live:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
-from outrider.kernels.tensors import span, token_ids
+from outrider.kernels.tensors import index_range, token_ids
 
 if TYPE_CHECKING:
     from outrider.kernels.table import Kernels, Linear, PageStore, Stack
@@ -113,7 +113,7 @@ def _choose(kernels: Kernels, scores: Tensor, ids: Tensor | None, block: Block, 
     """Index of the best or drawn score, the lowest on ties."""
     values = scores.cpu().numpy()
     if block.temperature > 0:
-        ids = span(0, len(values)) if ids is None else ids
+        ids = index_range(0, len(values)) if ids is None else ids
         noise = kernels.gumbel(block.seed, STREAM_TOKEN, block.position + step, ids)
         values = values / np.float32(block.temperature) + noise.cpu().numpy()
     return int(np.argmax(values))

@@ -24,7 +24,7 @@ from outrider.config.kv import KvDtype
 from outrider.kernels.philox import gumbel_noise
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows, page_slots
 from outrider.kernels.table import Kernels, Linear, PageStore, RotaryTable
-from outrider.kernels.tensors import CPU, new_floats, span, zeros
+from outrider.kernels.tensors import CPU, index_range, new_floats, zeros
 from outrider.kernels.weights import RawWeight
 
 #: Rows of one matrix product; small, because decoding wastes what it does not fill.
@@ -206,7 +206,7 @@ class ReferenceKernels(Kernels):
             for skip in range(0, group.count, ATTEND_ROWS):
                 count = min(ATTEND_ROWS, group.count - skip)
                 at = slice(first + skip, first + skip + count)
-                positions = span(group.start + skip, group.start + skip + count)
+                positions = index_range(group.start + skip, group.start + skip + count)
                 softmax = _SpanSoftmax(q[at], plain.kv_heads)
                 low = _low(positions, window, group.floor)
                 softmax.visit_pages(plain, layer, group, low, positions + 1)
@@ -232,7 +232,7 @@ class ReferenceKernels(Kernels):
         first = 0
         for group in rows.groups:
             block = slice(first, first + group.count)
-            keys = span(group.start, group.start + group.count)
+            keys = index_range(group.start, group.start + group.count)
             for skip in range(0, group.count, ATTEND_ROWS):
                 count = min(ATTEND_ROWS, group.count - skip)
                 at = slice(first + skip, first + skip + count)
@@ -331,7 +331,7 @@ class _SpanSoftmax:
         for base in range(int(low.min()) // SPAN * SPAN, end, SPAN):
             upto = min(base + SPAN, end)
             slots = page_slots(group.pages, base, upto)
-            keys = span(base, upto)
+            keys = index_range(base, upto)
             visible = (keys[None] >= low[:, None]) & (keys[None] < high[:, None])
             self.visit(store.k[layer, slots], store.v[layer, slots], visible)
 

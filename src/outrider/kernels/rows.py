@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from outrider.kernels.tensors import CPU, span, token_ids
+from outrider.kernels.tensors import CPU, index_range, token_ids
 
 #: Tokens of one cache page. Prefix reuse and page tables count in these.
 PAGE_TOKENS: Final = 32
@@ -46,7 +46,7 @@ class Rows:
     @cached_property
     def positions(self) -> torch.Tensor:
         """Absolute positions, int64 [n]."""
-        return torch.cat([span(g.start, g.start + g.count) for g in self.groups])
+        return torch.cat([index_range(g.start, g.start + g.count) for g in self.groups])
 
     @cached_property
     def slots(self) -> torch.Tensor:
@@ -85,6 +85,6 @@ def _int32(values: Sequence[int]) -> torch.Tensor:
 
 def page_slots(pages: Sequence[int], start: int, end: int) -> torch.Tensor:
     """Cache slots of positions start .. end - 1 under a page table, int64 [end - start]."""
-    positions = span(start, end)
+    positions = index_range(start, end)
     table = token_ids(list(pages))
     return table[positions // PAGE_TOKENS] * PAGE_TOKENS + positions % PAGE_TOKENS

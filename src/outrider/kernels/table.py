@@ -23,7 +23,7 @@ from outrider.kernels import blockwise
 from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
-from outrider.kernels.tensors import span, token_ids
+from outrider.kernels.tensors import index_range, token_ids
 from outrider.kernels.weights import RawWeight
 
 
@@ -251,7 +251,7 @@ class Kernels(ABC):
         position, v)``, lowest id on ties: a draw from the softmax of the scaled logits (Maddison et
         al., NeurIPS 2014), keyed by (seed, position) alone; -1 as for ``argmax``.
         """
-        ids = span(0, head.out_features)
+        ids = index_range(0, head.out_features)
         drawn = []
         for logits, temperature, seed, position in zip(
             self.linear(x, head), temperatures, seeds, positions, strict=True

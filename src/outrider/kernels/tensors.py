@@ -35,6 +35,6 @@ def token_ids(tokens: Sequence[int], device: torch.device = CPU) -> Tensor:
     return torch.tensor(tokens, dtype=torch.int64, device=device)
 
 
-def span(start: int, end: int) -> Tensor:
+def index_range(start: int, end: int) -> Tensor:
     """Positions start .. end - 1, int64, in CPU memory."""
     return torch.arange(start, end, dtype=torch.int64, device=CPU)

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Self, Unpack
 
-from outrider.build.target import Target, load_target
+from outrider.assembly.engine import make_engine
 from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.kv import KvDtype
 from outrider.config.model import ModelConfig
-from outrider.engine.assembly import make_engine
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.kernels.isolation import isolated
@@ -37,6 +36,7 @@ from outrider.llm.inputs import (
     prompts_of,
 )
 from outrider.llm.owner import EngineOwner
+from outrider.models.target import Target, load_target
 from outrider.text.messages import checked_messages
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from outrider.config.model import ModelConfig
-from outrider.kernels.tensors import span
+from outrider.kernels.tensors import index_range
 from outrider.kernels.weights import RawWeight
 from outrider.loaders.checkpoint import (
     EMBEDDING,
@@ -66,7 +66,7 @@ def rotary_rows(heads: int, head_dim: int) -> torch.Tensor:
     The order is int64 [heads * head_dim]. A llama file stores rows i and i + head_dim / 2 of each
     head, which are one pair, as rows 2i and 2i + 1.
     """
-    pairs = span(0, heads * head_dim).view(heads, head_dim // 2, 2)
+    pairs = index_range(0, heads * head_dim).view(heads, head_dim // 2, 2)
     return pairs.transpose(1, 2).reshape(-1)
 
 

@@ -26,7 +26,7 @@ CONFIG: Final = "config.json"
 
 
 @dataclass(frozen=True)
-class Family:
+class Architecture:
     """What a model type implies beyond its fields.
 
     Attributes:
@@ -46,11 +46,11 @@ class Family:
     head_dim: int | None = None
 
 
-FAMILIES: Final = {
-    "llama": Family("LlamaForCausalLM", "field", qk_norm=False, windows="none"),
-    "mistral": Family("MistralForCausalLM", "none", qk_norm=False, windows="all"),
-    "qwen2": Family("Qwen2ForCausalLM", "qkv", qk_norm=False, windows="upper"),
-    "qwen3": Family("Qwen3ForCausalLM", "field", qk_norm=True, windows="upper", head_dim=128),
+ARCHITECTURES: Final = {
+    "llama": Architecture("LlamaForCausalLM", "field", qk_norm=False, windows="none"),
+    "mistral": Architecture("MistralForCausalLM", "none", qk_norm=False, windows="all"),
+    "qwen2": Architecture("Qwen2ForCausalLM", "qkv", qk_norm=False, windows="upper"),
+    "qwen3": Architecture("Qwen3ForCausalLM", "field", qk_norm=True, windows="upper", head_dim=128),
 }
 
 #: Values that a missing field stands for, as in the published configuration classes.
@@ -66,9 +66,9 @@ def read_config(folder: Path) -> ModelConfig:
             names the file, the field, its value and what would be right.
     """
     fields = _text_fields(read_json(folder / CONFIG))
-    architecture = fields.choice("model_type", FAMILIES)
-    family = FAMILIES[architecture]
-    _refuse_foreign(fields, family)
+    architecture = fields.choice("model_type", ARCHITECTURES)
+    traits = ARCHITECTURES[architecture]
+    _refuse_foreign(fields, traits)
     hidden = fields.integer("hidden_size", low=1, high=MAX_WIDTH)
     heads = fields.integer("num_attention_heads", low=1, high=MAX_WIDTH)
     kv_heads = fields.integer("num_key_value_heads", heads, low=1)
@@ -76,11 +76,11 @@ def read_config(folder: Path) -> ModelConfig:
         raise fields.error("num_key_value_heads", f"a divisor of {heads} attention heads")
     layers = fields.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
     trained = fields.integer("max_position_embeddings", low=1, high=MAX_POSITIONS)
-    head_dim = _head_dim(fields, family, hidden, heads)
+    head_dim = _head_dim(fields, traits, hidden, heads)
     check_keys(fields, layers * kv_heads * head_dim)
     rotary = read_rotary(fields, trained)
     vocab_size = fields.integer("vocab_size", low=1, high=MAX_ROWS)
-    with_field = family.biases == "field" and fields.boolean("attention_bias", False)
+    with_field = traits.biases == "field" and fields.boolean("attention_bias", False)
     return ModelConfig(
         architecture=architecture,
         hidden_size=hidden,
@@ -94,10 +94,10 @@ def read_config(folder: Path) -> ModelConfig:
         max_position=read_context(folder, fields, trained, rotary),
         rotary=rotary,
         tied=fields.boolean("tie_word_embeddings", False),
-        qkv_bias=with_field or family.biases == "qkv",
+        qkv_bias=with_field or traits.biases == "qkv",
         o_bias=with_field,
-        qk_norm=family.qk_norm,
-        windows=_windows(fields, family, layers),
+        qk_norm=traits.qk_norm,
+        windows=_windows(fields, traits, layers),
         eos_ids=read_eos_ids(folder, fields, vocab_size),
         bos_id=read_bos_id(fields, vocab_size),
     )
@@ -136,11 +136,11 @@ def check_keys(fields: Fields, keys: int) -> None:
         )
 
 
-def _refuse_foreign(fields: Fields, family: Family) -> None:
+def _refuse_foreign(fields: Fields, traits: Architecture) -> None:
     """Refuse what would otherwise be left out in silence."""
-    names = fields.strings("architectures", (family.class_name,))
-    if names != (family.class_name,):
-        raise fields.error("architectures", f'["{family.class_name}"]')
+    names = fields.strings("architectures", (traits.class_name,))
+    if names != (traits.class_name,):
+        raise fields.error("architectures", f'["{traits.class_name}"]')
     if fields.string("hidden_act", "silu") != "silu":
         raise fields.error("hidden_act", "silu")
     if fields.boolean("mlp_bias", False):
@@ -153,9 +153,9 @@ def _refuse_foreign(fields: Fields, family: Family) -> None:
         )
 
 
-def _head_dim(fields: Fields, family: Family, hidden: int, heads: int) -> int:
+def _head_dim(fields: Fields, traits: Architecture, hidden: int, heads: int) -> int:
     """Width of one head; even, because rotary pairs are its halves."""
-    head_dim = fields.integer("head_dim", family.head_dim, low=2, high=MAX_WIDTH)
+    head_dim = fields.integer("head_dim", traits.head_dim, low=2, high=MAX_WIDTH)
     if head_dim is None:
         if hidden % heads:
             raise fields.error("num_attention_heads", f"a divisor of hidden_size {hidden}")
@@ -165,15 +165,15 @@ def _head_dim(fields: Fields, family: Family, hidden: int, heads: int) -> int:
     return head_dim
 
 
-def _windows(fields: Fields, family: Family, layers: int) -> tuple[int | None, ...]:
+def _windows(fields: Fields, traits: Architecture, layers: int) -> tuple[int | None, ...]:
     """Sliding window of each layer; a window of w lets a row see w keys, itself included."""
-    if family.windows == "none":
+    if traits.windows == "none":
         return (None,) * layers
     # A missing window has the default; null means there is none.
     missing = "sliding_window" not in fields.names()
     default = DEFAULT_WINDOW if missing else None
     window = fields.integer("sliding_window", default, low=1, high=MAX_POSITIONS)
-    if family.windows == "all":
+    if traits.windows == "all":
         return (window,) * layers
     if not fields.boolean("use_sliding_window", False):
         window = None

@@ -31,12 +31,12 @@ class HuggingFaceCheckpoint(Checkpoint):
         self.path = path
         self.source = str(path)
         self._tensors = TensorFolder(path)
-        settled = reconcile(read_config(path), self._tensors)
-        self.config = settled.config
-        self._stored = settled.stored
-        if settled.notes:
+        reconciled = reconcile(read_config(path), self._tensors)
+        self.config = reconciled.config
+        self._stored = reconciled.stored
+        if reconciled.notes:
             _LOG.warning(
-                "%s: config.json and the tensors disagree: %s", path, "; ".join(settled.notes)
+                "%s: config.json and the tensors disagree: %s", path, "; ".join(reconciled.notes)
             )
 
     def names(self) -> Collection[str]:

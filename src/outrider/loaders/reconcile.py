@@ -26,7 +26,7 @@ class Reconciled:
     Attributes:
         config: the configuration, the head tied or not as the tensors say.
         stored: canonical to stored name of every tensor of the model.
-        notes: what was settled, a phrase each.
+        notes: what was reconciled, a phrase each.
     """
 
     config: ModelConfig

@@ -19,7 +19,7 @@ from outrider.config.kv import KvCacheDtype, kv_dtype
 from outrider.config.model import ModelConfig
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
-from outrider.kernels.tensors import span
+from outrider.kernels.tensors import index_range
 from outrider.kernels.weights import RawWeight
 from outrider.models.rotary import rotary_table
 from outrider.types.errors import InvariantError
@@ -185,7 +185,7 @@ class DenseModel:
             store: the pages.
         """
         taps = tuple(range(-1, self.config.num_layers))
-        output = self.forward(ids, rows, store, span(0, len(ids)), taps)
+        output = self.forward(ids, rows, store, index_range(0, len(ids)), taps)
         if output.taps is None:
             raise InvariantError("taps were asked for")
         states = output.taps.reshape(len(ids), len(taps), self.config.hidden_size)

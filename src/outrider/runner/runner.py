@@ -15,7 +15,7 @@ from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import PageStore
-from outrider.kernels.tensors import span, token_ids
+from outrider.kernels.tensors import index_range, token_ids
 from outrider.models.dense import DenseModel, TargetOutput
 from outrider.session.share import PassOutput, Share
 
@@ -147,7 +147,7 @@ class Runner:
         """Seconds of one pass over ``rows`` rows that are forgotten at once."""
         group = cache.stage(rows)
         try:
-            ids, all_rows = token_ids([0] * rows), span(0, rows)
+            ids, all_rows = token_ids([0] * rows), index_range(0, rows)
             began = time.perf_counter()
             output = self._model.forward(ids, Rows((group,)), self._store, all_rows, self._taps)
             self._model.argmax(output.hidden)

@@ -19,7 +19,7 @@ from outrider.drafters.base import (
     Proposal,
     confident,
 )
-from outrider.kernels.tensors import span, token_ids
+from outrider.kernels.tensors import index_range, token_ids
 from outrider.session.session import SpecSession
 from outrider.session.share import Share
 from outrider.session.worth import Worth
@@ -114,7 +114,7 @@ class Drafting:
                 return f"probabilities have shape {tuple(q.shape)}"
             if not bool(torch.isfinite(q).all()) or bool((q < 0).any()):
                 return "probabilities are not finite"
-            drawn = q[span(0, len(proposal.tokens)), token_ids(proposal.tokens)]
+            drawn = q[index_range(0, len(proposal.tokens)), token_ids(proposal.tokens)]
             if not bool((drawn > 0).all()):
                 return "a token has no probability of its own"
         return None

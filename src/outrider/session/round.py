@@ -14,8 +14,8 @@ from outrider.session.session import SpecSession
 from outrider.session.share import PassOutput, Share, Verdict
 from outrider.types.errors import InvariantError, NumericsError
 from outrider.types.output import TokenLogprob
-from outrider.verify.choosers import Demand, Guess, RowResult
 from outrider.verify.logprobs import token_logprob
+from outrider.verify.samplers import DraftToken, HeadOutput, RowResult
 
 
 class Rounds:
@@ -122,14 +122,14 @@ def _walk(share: Share, results: Sequence[RowResult], soundness: _Soundness) -> 
         soundness.check(rows)
         if not result.finite:
             raise soundness.error(rows)
-        guess = _guess(share.draft, index) if index < len(drafted) else None
+        draft_token = _draft_token(share.draft, index) if index < len(drafted) else None
         position = len(session.stream.tokens)
-        token = session.chooser.choose(result, position, session.stream.history, guess)
+        token = session.sampler.sample(result, position, session.stream.history, draft_token)
         if session.params.logprobs is not None:
             session.logprobs.append(_logprob(result, token, session.params.logprobs))
         session.stream.emit(token)
         emitted.append(token)
-        if session.finished or guess is None or token != guess.token:
+        if session.finished or draft_token is None or token != draft_token.token:
             break
     return emitted
 
@@ -140,25 +140,25 @@ def _logprob(result: RowResult, token: int, count: int) -> TokenLogprob:
     return token_logprob(result.logits, token, count)
 
 
-def _guess(draft: Proposal, index: int) -> Guess:
+def _draft_token(draft: Proposal, index: int) -> DraftToken:
     q: NDArray[Any] | None = None
     if draft.probabilities is not None:
         q = draft.probabilities[index].numpy()
-    return Guess(draft.tokens[index], q)
+    return DraftToken(draft.tokens[index], q)
 
 
 def _head_results(shares: Sequence[Share], output: PassOutput) -> list[RowResult]:
-    """Run the head once per demand over all judged rows that share it."""
-    rows: dict[Demand, list[int]] = {demand: [] for demand in Demand}
+    """Run the head once per kind of output over all judged rows that share it."""
+    rows: dict[HeadOutput, list[int]] = {kind: [] for kind in HeadOutput}
     sessions: list[tuple[SpecSession, int]] = []
     for share in shares:
         session = share.work.session
         base = len(session.stream.tokens)
         for index in range(share.judged):
-            rows[session.chooser.demand].append(len(sessions))
+            rows[session.sampler.head_output].append(len(sessions))
             sessions.append((session, base + index))
     results = [RowResult()] * len(sessions)
-    for row, token in _paired(rows[Demand.ARGMAX], output.argmax):
+    for row, token in _paired(rows[HeadOutput.ARGMAX], output.argmax):
         results[row] = RowResult(choice=token)
 
     def draw(drawn: Sequence[int]) -> list[int]:
@@ -166,11 +166,11 @@ def _head_results(shares: Sequence[Share], output: PassOutput) -> list[RowResult
         seeds = [sessions[row][0].seed for row in drawn]
         return output.draw(drawn, temperatures, seeds, [sessions[row][1] for row in drawn])
 
-    for row, token in _paired(rows[Demand.DRAW], draw):
+    for row, token in _paired(rows[HeadOutput.DRAW], draw):
         results[row] = RowResult(choice=token)
-    if rows[Demand.LOGITS]:
-        logits = output.logits(rows[Demand.LOGITS])
-        for row, values in zip(rows[Demand.LOGITS], logits, strict=True):
+    if rows[HeadOutput.LOGITS]:
+        logits = output.logits(rows[HeadOutput.LOGITS])
+        for row, values in zip(rows[HeadOutput.LOGITS], logits, strict=True):
             results[row] = RowResult(logits=values)
     return results
 

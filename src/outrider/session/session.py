@@ -14,7 +14,7 @@ from outrider.types.errors import InvariantError
 from outrider.types.output import TokenLogprob
 from outrider.types.sampling import SamplingParams
 from outrider.types.telemetry import Telemetry
-from outrider.verify.choosers import Chooser
+from outrider.verify.samplers import Sampler
 
 _log = logging.getLogger("outrider")
 
@@ -37,13 +37,13 @@ class Mark:
         tokens: of its stream.
         committed: of them, held by the caches.
         observed: rows that its drafter had observed, 0 without one.
-        chooser: what its chooser had counted.
+        sampler: what its sampler had counted.
     """
 
     tokens: int
     committed: int
     observed: int
-    chooser: tuple[int, ...]
+    sampler: tuple[int, ...]
 
 
 class SpecSession:
@@ -55,7 +55,7 @@ class SpecSession:
         seed: the key of its noise.
         stream: tokens and text.
         cache: target rows; its length is ``stream.committed`` at every round boundary.
-        chooser: its rule for the target's token.
+        sampler: its rule for the target's token.
         begin_drafting: returns a fresh drafter state; None if it never drafts.
         draft_sampling: how its target draws, for the drafter.
         draft_state: the drafter's state, None if it does not draft.
@@ -75,7 +75,7 @@ class SpecSession:
         seed: int,
         stream: TokenStream,
         cache: PagedCache,
-        chooser: Chooser,
+        sampler: Sampler,
         arrived: float,
     ) -> None:
         self.request_id = request_id
@@ -84,7 +84,7 @@ class SpecSession:
         self.seed = seed
         self.stream = stream
         self.cache = cache
-        self.chooser = chooser
+        self.sampler = sampler
         self.begin_drafting: Callable[[DraftSampling], DraftState] | None = None
         self.draft_sampling = DraftSampling()
         self.draft_state: DraftState | None = None
@@ -150,7 +150,7 @@ class SpecSession:
             len(self.stream.tokens),
             self.stream.committed,
             0 if state is None else state.length,
-            self.chooser.mark(),
+            self.sampler.mark(),
         )
 
     def roll_back(self, mark: Mark) -> None:
@@ -162,7 +162,7 @@ class SpecSession:
         """
         self.stream.roll_back(mark.tokens, mark.committed)
         self.cache.roll_back(mark.committed)
-        self.chooser.roll_back(mark.chooser)
+        self.sampler.roll_back(mark.sampler)
         del self.logprobs[self.stream.history.emitted :]
         if self.draft_state is None:
             return

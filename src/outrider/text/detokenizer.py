@@ -35,13 +35,13 @@ class Detokenizer:
     def _read_prompt(self, prompt: Sequence[int]) -> None:
         """Bring the decoder into the state that reading the whole prompt would leave it in.
 
-        Once its beginning is settled, all it knows is the bytes of an unfinished character. They
+        Once its beginning is primed, all it knows is the bytes of an unfinished character. They
         come from the last three tokens that spell anything, since each spells a byte at least, and
         whatever came before does not matter: a character's first byte ends any earlier one, and
         three bytes without a first byte are the end of one. So the middle is not read.
         """
         begun = 0
-        while begun < len(prompt) and not self._decoder.settled:
+        while begun < len(prompt) and not self._decoder.primed:
             self._feed(prompt[begun])
             begun += 1
         tail, found = len(prompt), 0

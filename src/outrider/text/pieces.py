@@ -35,7 +35,7 @@ class PieceDecoder(Protocol):
     """Decodes one token list, token by token."""
 
     @property
-    def settled(self) -> bool:
+    def primed(self) -> bool:
         """Whether the beginning is over.
 
         From there on the state is the bytes of an unfinished character, and nothing else.
@@ -76,7 +76,7 @@ class ByteLevelDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     @property
-    def settled(self) -> bool:
+    def primed(self) -> bool:
         """The beginning is like the rest."""
         return True
 
@@ -120,7 +120,7 @@ class FallbackDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
 
     @property
-    def settled(self) -> bool:
+    def primed(self) -> bool:
         """Whether nothing is left out any more."""
         return not self._to_strip
 
@@ -167,7 +167,7 @@ class MetaspaceDecoder:
         self._first = strip_first
 
     @property
-    def settled(self) -> bool:
+    def primed(self) -> bool:
         """Whether the first token has passed."""
         return not self._first
 
@@ -194,7 +194,7 @@ class JoinDecoder:
         self._first = True
 
     @property
-    def settled(self) -> bool:
+    def primed(self) -> bool:
         """Whether the first token has passed."""
         return not self._first
 

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from outrider.kernels.tensors import span
+from outrider.kernels.tensors import index_range
 from outrider.train.work import replacing
 from outrider.types.errors import DrafterError
 
@@ -73,7 +73,7 @@ class Conversations:
 
 def slice_of(start: int, stop: int) -> Tensor:
     """Index of consecutive rows."""
-    return span(start, stop)
+    return index_range(start, stop)
 
 
 def save_atomically(tensors: dict[str, Tensor], path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from outrider.kernels.tensors import span, token_ids
+from outrider.kernels.tensors import index_range, token_ids
 from outrider.train.conversations import Conversations
 from outrider.train.network import TrimmedHead
 from outrider.train.target import TargetStates, TorchTarget
@@ -132,7 +132,7 @@ def evaluate(
     """
     per_row: list[Telemetry] = []
     for start in range(0, len(rows), batch):
-        part = rows.select(span(start, min(start + batch, len(rows))))
+        part = rows.select(index_range(start, min(start + batch, len(rows))))
         ids = part.ids.to(target.device, torch.int64)
         k, accepted = _accepted(network, target, head, ids, taps)
         ended = torch.isin(ids, token_ids(target.config.eos_ids, ids.device))

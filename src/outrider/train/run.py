@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from outrider.kernels.tensors import span
+from outrider.kernels.tensors import index_range
 from outrider.loaders.checkpoint import Checkpoint
 from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
@@ -272,7 +272,7 @@ class Judge:
     def quick(self, network: nn.Module) -> Evaluation:
         """Acceptance on some of the rows."""
         count = min(QUICK_ROWS, len(self._rows))
-        return self._judge(network.state_dict(), self._rows.select(span(0, count)))
+        return self._judge(network.state_dict(), self._rows.select(index_range(0, count)))
 
     def full(self, weights: Weights) -> Evaluation:
         """Acceptance on all rows with a network's weights."""

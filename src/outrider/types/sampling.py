@@ -171,7 +171,7 @@ class SamplingParams(Parameters):
         return self.temperature == 0.0
 
     @property
-    def shapes_logits(self) -> bool:
+    def processes_logits(self) -> bool:
         """Whether logits are changed before the choice, so that a bare argmax is not enough."""
         return bool(
             self.presence_penalty

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outrider.types.sampling import SamplingParams
-from outrider.verify.shaping import Logits
+from outrider.verify.logits_processors import Logits
 
 #: Candidates sorted first when only top-p bounds them; more are sorted if these lack the mass.
 _FIRST_SORTED = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from outrider.types.output import TokenLogprob
-from outrider.verify.shaping import Logits
+from outrider.verify.logits_processors import Logits
 
 
 def token_logprob(logits: Logits, token: int, count: int) -> TokenLogprob:

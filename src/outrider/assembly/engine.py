@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from outrider.build.drafter import find_drafter
-from outrider.build.target import Target
+from outrider.assembly.drafter import find_drafter
 from outrider.config.engine import EngineConfig
 from outrider.engine.budget import CacheBudget, cache_budget
 from outrider.engine.engine import Engine
+from outrider.models.target import Target
 from outrider.types.progress import Progress, silent
 
 

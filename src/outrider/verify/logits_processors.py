@@ -11,10 +11,10 @@ from outrider.verify.history import TokenHistory
 Logits = NDArray[np.float32]
 
 
-def shape_logits(
+def process_logits(
     logits: Logits, params: SamplingParams, history: TokenHistory, end_ids: frozenset[int]
 ) -> Logits:
-    """Return the shaped logits of one row, float32 [V]; the input is left alone.
+    """Return the processed logits of one row, float32 [V]; the input is left alone.
 
     Order as in vLLM: bias, minimum length, repetition, frequency, presence.
 
@@ -24,19 +24,19 @@ def shape_logits(
         history: the tokens before this row's.
         end_ids: tokens that would end the output.
     """
-    shaped = logits.copy()
+    processed = logits.copy()
     for token, value in params.logit_bias.items():
-        shaped[token] += np.float32(value)
+        processed[token] += np.float32(value)
     if history.emitted < params.min_tokens:
-        shaped[list(end_ids)] = -np.inf
+        processed[list(end_ids)] = -np.inf
     if params.repetition_penalty != 1.0:
         seen = np.fromiter(sorted(history.prompt | history.counts.keys()), dtype=np.int64)
         factor = np.float32(params.repetition_penalty)
-        values = shaped[seen]
-        shaped[seen] = np.where(values > 0, values / factor, values * factor)
+        values = processed[seen]
+        processed[seen] = np.where(values > 0, values / factor, values * factor)
     if history.counts and (params.frequency_penalty or params.presence_penalty):
         ids = np.fromiter(history.counts.keys(), dtype=np.int64)
         counts = np.fromiter(history.counts.values(), dtype=np.float32)
         penalty = counts * np.float32(params.frequency_penalty)
-        shaped[ids] -= penalty + np.float32(params.presence_penalty)
-    return shaped
+        processed[ids] -= penalty + np.float32(params.presence_penalty)
+    return processed

@@ -16,7 +16,7 @@ from outrider.types.output import (
 from outrider.types.telemetry import Telemetry
 
 
-class Family:
+class ParentRequest:
     """One request's sessions. The first feeds the prompt; the others fork off its rows.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Choosers against plain statements of what they mean."""
+"""Samplers against plain statements of what they mean."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from scipy import stats
 from outrider.kernels.philox import gumbel_noise, philox, uniform
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
-from outrider.verify import choosers
-from outrider.verify.choosers import (
-    Demand,
-    Guess,
-    RejectionChooser,
-    RowResult,
-    ShapedChooser,
-    make_chooser,
-    residual,
-)
+from outrider.verify import samplers
 from outrider.verify.filters import candidates
 from outrider.verify.history import TokenHistory
+from outrider.verify.logits_processors import process_logits
 from outrider.verify.logprobs import token_logprob
-from outrider.verify.shaping import shape_logits
+from outrider.verify.samplers import (
+    DraftToken,
+    HeadOutput,
+    LogitsSampler,
+    RejectionSampler,
+    RowResult,
+    make_sampler,
+    residual,
+)
 
 NO_END: frozenset[int] = frozenset()
 
@@ -106,39 +106,42 @@ def test_shaping_order_and_history() -> None:
         logit_bias={5: 1.5, 1: 2.0},
     )
     logits = np.array([1.0, -3.0, 2.0, 4.0, -1.0, 0.5, 9.0], dtype=np.float32)
-    shaped = shape_logits(logits, params, history, frozenset({6}))
+    processed = process_logits(logits, params, history, frozenset({6}))
     expected = [1.0, -2.0, 1.0, 2.0 - 1.0 - 0.25, -2.0 - 0.5 - 0.25, 2.0, -np.inf]
-    assert shaped.tolist() == pytest.approx(expected)
+    assert processed.tolist() == pytest.approx(expected)
     assert logits[6] == 9.0, "the target's own logits are left alone"
 
 
 def test_ties_go_to_the_lowest_id() -> None:
-    chooser = ShapedChooser(SamplingParams(temperature=0), 0, NO_END, gumbel_noise)
+    sampler = LogitsSampler(SamplingParams(temperature=0), 0, NO_END, gumbel_noise)
     row = RowResult(logits=np.array([1.0, 3.0, 3.0, 3.0], dtype=np.float32))
-    assert chooser.choose(row, 0, TokenHistory([]), None) == 1
+    assert sampler.sample(row, 0, TokenHistory([]), None) == 1
     kept = candidates(row.logits, SamplingParams(top_k=2))
     assert kept.ids.tolist() == [1, 2]
 
 
-def test_coupled_choice_ignores_the_guess() -> None:
-    chooser = ShapedChooser(SamplingParams(temperature=0.9), 3, NO_END, gumbel_noise)
+def test_coupled_choice_ignores_the_draft_token() -> None:
+    sampler = LogitsSampler(SamplingParams(temperature=0.9), 3, NO_END, gumbel_noise)
     row = RowResult(logits=np.linspace(-1, 1, 30, dtype=np.float32))
     picks = {
-        chooser.choose(row, 5, TokenHistory([]), guess) for guess in (None, Guess(2), Guess(9))
+        sampler.sample(row, 5, TokenHistory([]), draft)
+        for draft in (None, DraftToken(2), DraftToken(9))
     }
     assert len(picks) == 1
 
 
 def test_demands() -> None:
-    def demand(**changes: Any) -> Demand:
-        return make_chooser(SamplingParams(**changes), 0, NO_END, gumbel_noise, "coupled").demand
+    def head_output(**changes: Any) -> HeadOutput:
+        return make_sampler(
+            SamplingParams(**changes), 0, NO_END, gumbel_noise, "coupled"
+        ).head_output
 
-    assert demand(temperature=0) is Demand.ARGMAX
-    assert demand(temperature=0, top_k=4) is Demand.ARGMAX
-    assert demand(temperature=1) is Demand.DRAW
-    assert demand(temperature=1, top_p=0.9) is Demand.LOGITS
-    assert demand(temperature=0, logprobs=0) is Demand.LOGITS
-    assert demand(temperature=0, min_tokens=2) is Demand.LOGITS
+    assert head_output(temperature=0) is HeadOutput.ARGMAX
+    assert head_output(temperature=0, top_k=4) is HeadOutput.ARGMAX
+    assert head_output(temperature=1) is HeadOutput.DRAW
+    assert head_output(temperature=1, top_p=0.9) is HeadOutput.LOGITS
+    assert head_output(temperature=0, logprobs=0) is HeadOutput.LOGITS
+    assert head_output(temperature=0, min_tokens=2) is HeadOutput.LOGITS
 
 
 def test_logprobs_are_finite_and_ranked() -> None:
@@ -189,28 +192,28 @@ LOGITS = np.random.default_rng(0).normal(size=VOCAB).astype(np.float32) * 1.5
 DRAFT = np.random.default_rng(1).dirichlet(np.ones(VOCAB))
 
 
-def first_tokens(chooser: RejectionChooser, count: int, one_hot: bool) -> np.ndarray:
+def first_tokens(sampler: RejectionSampler, count: int, one_hot: bool) -> np.ndarray:
     """Histogram of the token that rejection sampling emits at one row."""
     draws = np.random.default_rng(2).choice(VOCAB, size=count, p=DRAFT)
     histogram = np.zeros(VOCAB)
     for drawn in draws:
-        guess = Guess(int(drawn), None if one_hot else DRAFT)
-        histogram[chooser.choose(RowResult(logits=LOGITS), 0, TokenHistory([]), guess)] += 1
+        draft = DraftToken(int(drawn), None if one_hot else DRAFT)
+        histogram[sampler.sample(RowResult(logits=LOGITS), 0, TokenHistory([]), draft)] += 1
     return histogram
 
 
 def plain_tokens(count: int) -> np.ndarray:
-    chooser = RejectionChooser(SamplingParams(), 77, NO_END, gumbel_noise)
+    sampler = RejectionSampler(SamplingParams(), 77, NO_END, gumbel_noise)
     histogram = np.zeros(VOCAB)
     for _ in range(count):
-        histogram[chooser.choose(RowResult(logits=LOGITS), 0, TokenHistory([]), None)] += 1
+        histogram[sampler.sample(RowResult(logits=LOGITS), 0, TokenHistory([]), None)] += 1
     return histogram
 
 
 def agreement(one_hot: bool) -> float:
     """P-value of a two-sample chi-square test of speculative against plain sampling."""
-    chooser = RejectionChooser(SamplingParams(), 5, NO_END, gumbel_noise)
-    table = np.stack([first_tokens(chooser, 6000, one_hot), plain_tokens(6000)])
+    sampler = RejectionSampler(SamplingParams(), 5, NO_END, gumbel_noise)
+    table = np.stack([first_tokens(sampler, 6000, one_hot), plain_tokens(6000)])
     return float(stats.chi2_contingency(table).pvalue)
 
 
@@ -222,19 +225,19 @@ def test_rejection_is_lossless_in_distribution(one_hot: bool) -> None:
 def test_the_test_catches_a_residual_that_is_not_renormalised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(choosers, "residual", lambda p, q: np.maximum(p - q, 0.0))
+    monkeypatch.setattr(samplers, "residual", lambda p, q: np.maximum(p - q, 0.0))
 
     def unscaled(self: Any, p: np.ndarray) -> int:
-        u = uniform(self._seed, choosers.STREAM_TOKEN, self.draws)
+        u = uniform(self._seed, samplers.STREAM_TOKEN, self.draws)
         self.draws += 1
         return min(int(np.searchsorted(np.cumsum(p), u, side="right")), VOCAB - 1)
 
-    monkeypatch.setattr(RejectionChooser, "_draw", unscaled)
+    monkeypatch.setattr(RejectionSampler, "_draw", unscaled)
     assert agreement(one_hot=False) < 1e-6
 
 
 def test_the_test_catches_a_draw_from_p_after_rejection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosers, "residual", lambda p, q: p)
+    monkeypatch.setattr(samplers, "residual", lambda p, q: p)
     assert agreement(one_hot=False) < 1e-6
 
 
@@ -245,14 +248,14 @@ def test_residual() -> None:
 
 
 def test_a_rejected_guess_is_never_drawn_again() -> None:
-    chooser = RejectionChooser(SamplingParams(), 9, NO_END, gumbel_noise)
+    sampler = RejectionSampler(SamplingParams(), 9, NO_END, gumbel_noise)
     spike = np.zeros(VOCAB)
     spike[3] = 1.0
     low = np.where(np.arange(VOCAB) == 3, -20.0, 0.0).astype(np.float32)
     picks = {
-        chooser.choose(RowResult(logits=low), 0, TokenHistory([]), Guess(3, spike))
+        sampler.sample(RowResult(logits=low), 0, TokenHistory([]), DraftToken(3, spike))
         for _ in range(200)
     }
     assert 3 not in picks
-    assert chooser.trials == 200
-    assert chooser.draws == 200
+    assert sampler.trials == 200
+    assert sampler.draws == 200

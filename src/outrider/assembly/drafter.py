@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from outrider.build.shipped import shipped_drafters, shipped_for
-from outrider.build.target import Target
+from outrider.assembly.shipped import shipped_drafters, shipped_for
 from outrider.drafters.base import Drafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.loading import draft_page_nbytes, load_drafter
@@ -14,6 +13,7 @@ from outrider.drafters.ngram import NgramDrafter
 from outrider.kernels.isolation import isolated
 from outrider.loaders.files import existing_folder, user_path
 from outrider.loaders.hub import fetch_folder
+from outrider.models.target import Target
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 

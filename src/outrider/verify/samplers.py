@@ -1,7 +1,7 @@
-"""Choosers: one request's rule for the token at one row.
+"""Samplers: one request's rule for the token at one row.
 
-A verdict walks a session's rows in order, lets the chooser pick the target's token at each, and
-goes on while the pick equals the drafted token. Greedy and coupled choosers do not look at the
+A verdict walks a session's rows in order, lets the sampler pick the target's token at each, and
+goes on while the pick equals the drafted token. Greedy and coupled samplers do not look at the
 draft, so the tokens are those of plain decoding, whatever was drafted.
 """
 
@@ -21,14 +21,14 @@ from outrider.types.errors import InvariantError
 from outrider.types.sampling import SamplingParams
 from outrider.verify.filters import candidates
 from outrider.verify.history import TokenHistory
-from outrider.verify.shaping import Logits, shape_logits
+from outrider.verify.logits_processors import Logits, process_logits
 
 #: Gumbel noise of tokens under (seed, stream, position): the table's ``gumbel`` over numpy arrays.
 Gumbel = Callable[[int, int, int, NDArray[np.int64]], NDArray[np.float32]]
 
 
-class Demand(Enum):
-    """What a chooser needs of the head: the cheapest operator that decides its rows."""
+class HeadOutput(Enum):
+    """What a sampler needs of the head: the cheapest operator that decides its rows."""
 
     ARGMAX = "argmax"
     DRAW = "draw"
@@ -37,7 +37,7 @@ class Demand(Enum):
 
 @dataclass(frozen=True)
 class RowResult:
-    """What the head computed for one row; which field is set follows the chooser's demand."""
+    """What the head computed for one row; which field is set follows the sampler's head output."""
 
     choice: int | None = None
     logits: Logits | None = None
@@ -51,7 +51,7 @@ class RowResult:
 
 
 @dataclass(frozen=True)
-class Guess:
+class DraftToken:
     """The drafted token of one row.
 
     Attributes:
@@ -63,14 +63,14 @@ class Guess:
     probabilities: NDArray[Any] | None = None
 
 
-class Chooser(ABC):
+class Sampler(ABC):
     """Picks the target's token at each row of one session."""
 
-    demand: Demand
+    head_output: HeadOutput
 
     @abstractmethod
-    def choose(
-        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    def sample(
+        self, row: RowResult, position: int, history: TokenHistory, draft: DraftToken | None
     ) -> int:
         """Pick the token at absolute ``position``.
 
@@ -78,7 +78,7 @@ class Chooser(ABC):
             row: what the head computed.
             position: index of the token in the session's stream.
             history: the tokens before it.
-            guess: the drafted token, or None after the last one.
+            draft: the drafted token, or None after the last one.
         """
 
     def mark(self) -> tuple[int, ...]:
@@ -89,25 +89,25 @@ class Chooser(ABC):
         """Count on from ``mark``, which ``mark`` returned."""
 
 
-class DirectChooser(Chooser):
+class DirectSampler(Sampler):
     """Takes the operator's own choice: a bare argmax, or a draw with nothing filtered."""
 
-    def __init__(self, demand: Demand) -> None:
-        self.demand = demand
+    def __init__(self, head_output: HeadOutput) -> None:
+        self.head_output = head_output
 
-    def choose(
-        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    def sample(
+        self, row: RowResult, position: int, history: TokenHistory, draft: DraftToken | None
     ) -> int:
         """Return the operator's choice."""
         if row.choice is None:
-            raise InvariantError(f"the head was not asked for {self.demand.value}")
+            raise InvariantError(f"the head was not asked for {self.head_output.value}")
         return row.choice
 
 
-class ShapedChooser(Chooser):
-    """Greedy or coupled choice from shaped, filtered logits."""
+class LogitsSampler(Sampler):
+    """Greedy or coupled choice from processed, filtered logits."""
 
-    demand = Demand.LOGITS
+    head_output = HeadOutput.LOGITS
 
     def __init__(
         self, params: SamplingParams, seed: int, end_ids: frozenset[int], gumbel: Gumbel
@@ -117,19 +117,19 @@ class ShapedChooser(Chooser):
         self._end_ids = end_ids
         self._gumbel = gumbel
 
-    def shaped(self, row: RowResult, history: TokenHistory) -> Logits:
+    def processed(self, row: RowResult, history: TokenHistory) -> Logits:
         """The row's logits after bias, minimum length and penalties."""
         if row.logits is None:
             raise InvariantError("the head was not asked for logits")
-        if not self._params.shapes_logits:
+        if not self._params.processes_logits:
             return row.logits
-        return shape_logits(row.logits, self._params, history, self._end_ids)
+        return process_logits(row.logits, self._params, history, self._end_ids)
 
-    def choose(
-        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    def sample(
+        self, row: RowResult, position: int, history: TokenHistory, draft: DraftToken | None
     ) -> int:
         """Greedy: the argmax. Coupled: Gumbel-max with noise keyed by (seed, position, id)."""
-        logits = self.shaped(row, history)
+        logits = self.processed(row, history)
         if self._params.greedy:
             return int(np.argmax(logits))
         kept = candidates(logits, self._params)
@@ -137,7 +137,7 @@ class ShapedChooser(Chooser):
         return int(kept.ids[np.argmax(kept.scaled + noise)])
 
 
-class RejectionChooser(ShapedChooser):
+class RejectionSampler(LogitsSampler):
     """Speculative sampling (arXiv 2211.17192): lossless in distribution.
 
     A drafted token is accepted if u q < p. Otherwise the pick comes from max(p - q, 0),
@@ -156,19 +156,19 @@ class RejectionChooser(ShapedChooser):
         self.draws = 0
         self.trials = 0
 
-    def choose(
-        self, row: RowResult, position: int, history: TokenHistory, guess: Guess | None
+    def sample(
+        self, row: RowResult, position: int, history: TokenHistory, draft: DraftToken | None
     ) -> int:
-        """Accept the guess, or draw from what is left of p."""
-        logits = self.shaped(row, history)
+        """Accept the draft, or draw from what is left of p."""
+        logits = self.processed(row, history)
         p = candidates(logits, self._params).probabilities(len(logits))
-        if guess is None:
+        if draft is None:
             return self._draw(p)
-        q = _dense(guess, len(p))
+        q = _dense(draft, len(p))
         u = uniform(self._seed, STREAM_ACCEPT, self.trials)
         self.trials += 1
-        if u * q[guess.token] < p[guess.token]:
-            return guess.token
+        if u * q[draft.token] < p[draft.token]:
+            return draft.token
         return self._draw(residual(p, q))
 
     def mark(self) -> tuple[int, ...]:
@@ -189,13 +189,13 @@ class RejectionChooser(ShapedChooser):
         return int(support[min(found, len(support) - 1)])
 
 
-def _dense(guess: Guess, vocab_size: int) -> NDArray[np.float64]:
-    """The guess's distribution in float64, renormalised, [V]."""
-    if guess.probabilities is None:
+def _dense(draft: DraftToken, vocab_size: int) -> NDArray[np.float64]:
+    """The draft's distribution in float64, renormalised, [V]."""
+    if draft.probabilities is None:
         q = np.zeros(vocab_size, dtype=np.float64)
-        q[guess.token] = 1.0
+        q[draft.token] = 1.0
         return q
-    dense: NDArray[np.float64] = np.asarray(guess.probabilities, dtype=np.float64)
+    dense: NDArray[np.float64] = np.asarray(draft.probabilities, dtype=np.float64)
     return dense / float(dense.sum())
 
 
@@ -206,18 +206,18 @@ def residual(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np.float
     return rest / mass if mass > 0.0 else p
 
 
-def make_chooser(
+def make_sampler(
     params: SamplingParams,
     seed: int,
     end_ids: frozenset[int],
     gumbel: Gumbel,
     verification: str,
-) -> Chooser:
+) -> Sampler:
     """Choose the cheapest rule that applies the request's parameters exactly."""
     if not params.greedy and verification == "rejection":
-        return RejectionChooser(params, seed, end_ids, gumbel)
+        return RejectionSampler(params, seed, end_ids, gumbel)
     unfiltered = params.top_p == 1.0 and params.top_k <= 0 and params.min_p == 0.0
-    needs_logits = params.shapes_logits or params.logprobs is not None
+    needs_logits = params.processes_logits or params.logprobs is not None
     if needs_logits or not (params.greedy or unfiltered):
-        return ShapedChooser(params, seed, end_ids, gumbel)
-    return DirectChooser(Demand.ARGMAX if params.greedy else Demand.DRAW)
+        return LogitsSampler(params, seed, end_ids, gumbel)
+    return DirectSampler(HeadOutput.ARGMAX if params.greedy else HeadOutput.DRAW)
