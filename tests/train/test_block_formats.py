@@ -9,8 +9,8 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from outrider.kernels.weights import RawWeight
-from outrider.train import blocks
-from outrider.train.blocks import PIECE, _search, quantize_q4_1, quantize_q8_0
+from outrider.train.export import quantise
+from outrider.train.export.quantise import PIECE, _search, quantize_q4_1, quantize_q8_0
 
 
 def read_back(data, shape):
@@ -50,7 +50,7 @@ def test_scales_are_refined(monkeypatch):
     """Least squares gain on top of clipping."""
     weight = random_weight(False)
     refined = squared_errors(read_back(quantize_q4_1(weight), weight.shape), weight)
-    monkeypatch.setattr(blocks, "REFINEMENTS", 0)
+    monkeypatch.setattr(quantise, "REFINEMENTS", 0)
     clipped = squared_errors(read_back(quantize_q4_1(weight), weight.shape), weight)
     assert (refined <= clipped).all()
     assert refined.sum() < 0.98 * clipped.sum()
@@ -76,7 +76,7 @@ def test_representable_blocks_are_exact():
 @pytest.mark.parametrize("end", [1, -1])
 def test_either_end_of_a_range_is_clipped(end, monkeypatch):
     """An outlier does not stretch the steps of a block with many values within."""
-    monkeypatch.setattr(blocks, "REFINEMENTS", 0)
+    monkeypatch.setattr(quantise, "REFINEMENTS", 0)
     weight = torch.linspace(-1, 1, 32)[None].repeat(2, 1)
     weight[:, 7] = end * 1.5
     error = squared_errors(read_back(quantize_q4_1(weight), weight.shape), weight)

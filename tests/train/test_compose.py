@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from outrider.cli.prompts import builtin_prompts
-from outrider.train.compose import Composer, Turn, plain_words
-from outrider.train.follow_ups import FOLLOW_UPS
-from outrider.train.frame import read_prompts
-from outrider.train.openers import OPENERS
-from outrider.train.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
-from outrider.train.words import WORDS
+from outrider.train.data.chat_frame import read_prompts
+from outrider.train.prompts.composer import Composer, Turn, plain_words
+from outrider.train.prompts.follow_ups import FOLLOW_UPS
+from outrider.train.prompts.openers import OPENERS
+from outrider.train.prompts.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
+from outrider.train.prompts.words import WORDS
 
 PASSAGE_WORDS = ("harbour", "lantern", "quietly")
 #: Longest run of words that a composed turn may share with a prompt.

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from test_round_trip import engine_drafts, random_network
 from tiny_training import SHAPE, V
 
-from outrider.train.convert import convert
-from outrider.train.export import export_checkpoint, stored_weights
+from outrider.train.export.checkpoint import export_checkpoint, stored_weights
+from outrider.train.export.convert import convert
 from outrider.types.errors import DrafterError
 
 KINDS = ("dspark", "mtp")
@@ -114,7 +114,7 @@ def test_nowhere_to_write(tmp_path):
 
 def test_command(tmp_path):
     written(tmp_path / "from", "mtp", "q8_0")
-    command = [sys.executable, "-m", "outrider.train.convert"]
+    command = [sys.executable, "-m", "outrider.train.export.convert"]
     paths = [str(tmp_path / "from"), str(tmp_path / "to")]
     subprocess.run([*command, *paths], check=True)
     convert(tmp_path / "from", tmp_path / "function", "q4_1")

@@ -8,18 +8,8 @@ import pytest
 import torch
 from tiny_training import CONFIG, V, torch_target
 
-from outrider.train.compose import Turn
 from outrider.train.config import GenerateConfig
-from outrider.train.conversations import (
-    LOOP_RUN,
-    Conversations,
-    concatenate,
-    ever_looping,
-    load_conversations,
-    looping_now,
-)
-from outrider.train.decode import LockstepDecoder
-from outrider.train.frame import (
+from outrider.train.data.chat_frame import (
     CATEGORIES,
     FREE,
     Frame,
@@ -28,7 +18,17 @@ from outrider.train.frame import (
     with_prompts,
     with_turns,
 )
-from outrider.train.generate import NO_FLOOR, generate, sample
+from outrider.train.data.conversations import (
+    LOOP_RUN,
+    Conversations,
+    concatenate,
+    ever_looping,
+    load_conversations,
+    looping_now,
+)
+from outrider.train.data.decoder import LockstepDecoder
+from outrider.train.data.generation import NO_FLOOR, generate, sample
+from outrider.train.prompts.composer import Turn
 from outrider.types.errors import DrafterError
 
 END = 0

@@ -11,19 +11,19 @@ import pytest
 import torch
 from tiny_training import CONFIG, SHAPE, V
 
-from outrider.train.batches import Batch, block_mask, draw_anchors, labels_of
 from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig, load_config
-from outrider.train.evaluate import accepted_counts, walk
-from outrider.train.export import export_checkpoint
-from outrider.train.loss import (
+from outrider.train.export.checkpoint import export_checkpoint
+from outrider.train.fitting.batches import Batch, block_mask, draw_anchors, labels_of
+from outrider.train.fitting.evaluation import accepted_counts, walk
+from outrider.train.fitting.loss import (
     Teacher,
     distances,
     pace_weights,
     position_weights,
     weighted_mean,
 )
-from outrider.train.optim import orthogonalise, schedule
-from outrider.train.shapes import block_config, new_network, spread_taps
+from outrider.train.fitting.optimiser import orthogonalise, schedule
+from outrider.train.networks.shapes import block_config, new_network, spread_taps
 from outrider.types.errors import DrafterError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from outrider.train.peers import ALONE, join_peers
+from outrider.train.fitting.distributed import ALONE, join_peers
 
 HERE = Path(__file__).parent
 WORKER = """
@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 from tiny_training import CONFIG, FAST, SHAPE, V, torch_target, written_rows
 from dataclasses import replace
-from outrider.train.loop import Trainer
-from outrider.train.network import trimmed_head
-from outrider.train.peers import join_peers
-from outrider.train.shapes import new_network
+from outrider.train.fitting.trainer import Trainer
+from outrider.train.networks.block import trimmed_head
+from outrider.train.fitting.distributed import join_peers
+from outrider.train.networks.shapes import new_network
 
 torch.set_num_threads(1)
 peers = join_peers()

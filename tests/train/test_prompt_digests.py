@@ -13,12 +13,12 @@ import json
 
 import pytest
 
-from outrider.train.compose import Composer
-from outrider.train.follow_ups import FOLLOW_UPS
-from outrider.train.frame import CATEGORIES
-from outrider.train.openers import OPENERS
-from outrider.train.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
-from outrider.train.words import WORDS
+from outrider.train.data.chat_frame import CATEGORIES
+from outrider.train.prompts.composer import Composer
+from outrider.train.prompts.follow_ups import FOLLOW_UPS
+from outrider.train.prompts.openers import OPENERS
+from outrider.train.prompts.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
+from outrider.train.prompts.words import WORDS
 
 
 def digest(value):

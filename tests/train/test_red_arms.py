@@ -7,13 +7,14 @@ rounds must tell it from the sound network by a clear margin.
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 from tiny_training import H, evaluated, trained
 
-from outrider.train import loop
-from outrider.train import network as network_module
+from outrider.train.fitting import trainer as trainer_module
+from outrider.train.networks import block
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +56,8 @@ def test_markov_input_off_by_one(target, dspark, sound, monkeypatch):
 
 @pytest.mark.parametrize("shift", [0, 2])
 def test_labels_shifted_by_one(shift, target, tmp_path, monkeypatch):
-    labels_of = loop.labels_of
-    monkeypatch.setattr(loop, "labels_of", lambda batch, drafts: labels_of(batch, drafts, shift))
+    labels_of = trainer_module.labels_of
+    monkeypatch.setattr(trainer_module, "labels_of", partial(labels_of, shift=shift))
     network, trainer = trained("dspark", target, tmp_path)
     assert trainer.history.log[-1].ce < 0.6 * trainer.history.log[0].ce
     assert evaluated(network, target).tau < 1.5
@@ -64,7 +65,7 @@ def test_labels_shifted_by_one(shift, target, tmp_path, monkeypatch):
 
 def _leaking(first_key):
     """Masks under which rows also see keys that real rounds do not have."""
-    block_mask = network_module.block_mask
+    block_mask = block.block_mask
 
     def leak(anchors, rows, length, window, causal):
         mask = block_mask(anchors, rows, length, window, causal).clone()
@@ -78,7 +79,7 @@ def _leaking(first_key):
 @pytest.mark.parametrize("what", ["context", "blocks"])
 def test_mask_leaks(what, target, dspark, sound, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(network_module, "block_mask", _leaking(what))
+        patched.setattr(block, "block_mask", _leaking(what))
         network, trainer = trained("dspark", target, tmp_path)
     # It looks better than the sound one in training, and is worse in real rounds.
     assert trainer.history.log[-1].ce < dspark[1].history.log[-1].ce

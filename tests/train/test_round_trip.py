@@ -14,10 +14,10 @@ from outrider.drafters.base import CommittedRows, DraftSampling
 from outrider.drafters.loading import load_drafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.models.dense import DenseModel
-from outrider.train.export import export_checkpoint, stored_weights
-from outrider.train.loop import taps_of
-from outrider.train.network import trimmed_head
-from outrider.train.shapes import new_network
+from outrider.train.export.checkpoint import export_checkpoint, stored_weights
+from outrider.train.fitting.trainer import taps_of
+from outrider.train.networks.block import trimmed_head
+from outrider.train.networks.shapes import new_network
 
 LENGTH = 40
 CASES = {

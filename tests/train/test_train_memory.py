@@ -13,7 +13,6 @@ from outrider.cli.main import main
 from outrider.config.memory import Memory
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
-from outrider.train import generate as generation
 from outrider.train import memory
 from outrider.train.config import (
     GenerateConfig,
@@ -22,7 +21,8 @@ from outrider.train.config import (
     TrainConfig,
     load_config,
 )
-from outrider.train.generate import generate
+from outrider.train.data import generation
+from outrider.train.data.generation import generate
 from outrider.train.memory import GIB, estimate, memory_faults, plan
 from outrider.train.run import fit
 from outrider.types.errors import DrafterError

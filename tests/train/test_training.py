@@ -10,10 +10,10 @@ import torch
 from tiny_training import CONFIG, FAST, SHAPE, V, evaluated, trained, written_rows
 
 from outrider.train.config import GenerateConfig, TrainConfig
-from outrider.train.loop import Trainer
-from outrider.train.network import trimmed_head
+from outrider.train.fitting.trainer import Trainer
+from outrider.train.networks.block import trimmed_head
+from outrider.train.networks.shapes import new_network
 from outrider.train.run import fit
-from outrider.train.shapes import new_network
 
 
 def losses(trainer):

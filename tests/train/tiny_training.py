@@ -18,13 +18,13 @@ from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.kernels.weights import RawWeight, raw_float
 from outrider.train.config import OptimConfig, ShapeConfig
-from outrider.train.conversations import Conversations
-from outrider.train.decode import LockstepDecoder
-from outrider.train.evaluate import evaluate
-from outrider.train.loop import Trainer, taps_of
-from outrider.train.network import trimmed_head
-from outrider.train.shapes import new_network
-from outrider.train.target import TorchTarget, decoder_layer, rms_norm
+from outrider.train.data.conversations import Conversations
+from outrider.train.data.decoder import LockstepDecoder
+from outrider.train.fitting.evaluation import evaluate
+from outrider.train.fitting.trainer import Trainer, taps_of
+from outrider.train.networks.block import trimmed_head
+from outrider.train.networks.shapes import new_network
+from outrider.train.networks.target import TorchTarget, decoder_layer, rms_norm
 
 H, LAYERS, KEYS, V = 64, 4, 8, 48
 LENGTH, BEGIN = 32, 3

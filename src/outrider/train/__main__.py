@@ -13,7 +13,7 @@ from pathlib import Path
 
 from outrider.train.command import faults_in_one_line
 from outrider.train.config import load_config
-from outrider.train.peers import join_peers
+from outrider.train.fitting.distributed import join_peers
 from outrider.train.ranges import check_ranges
 from outrider.train.run import open_target, silent_line, train, write_conversations
 from outrider.types.progress import silent

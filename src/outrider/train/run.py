@@ -15,12 +15,8 @@ from outrider.kernels.tensors import index_range
 from outrider.loaders.checkpoint import Checkpoint
 from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
-from outrider.train.compose import Composer, plain_words
 from outrider.train.config import GenerateConfig, TrainConfig
-from outrider.train.conversations import ANEW, Conversations, concatenate, load_conversations
-from outrider.train.evaluate import Evaluation, evaluate
-from outrider.train.export import Weights, export_checkpoint, stored_weights
-from outrider.train.frame import (
+from outrider.train.data.chat_frame import (
     CATEGORIES,
     Frame,
     frame_of,
@@ -28,15 +24,19 @@ from outrider.train.frame import (
     with_prompts,
     with_turns,
 )
-from outrider.train.generate import generate
-from outrider.train.loop import History, Trainer, taps_of
+from outrider.train.data.conversations import ANEW, Conversations, concatenate, load_conversations
+from outrider.train.data.generation import generate
+from outrider.train.export.checkpoint import Weights, export_checkpoint, stored_weights
+from outrider.train.fitting.distributed import ALONE, Peers
+from outrider.train.fitting.evaluation import Evaluation, evaluate
+from outrider.train.fitting.plot import plot_history
+from outrider.train.fitting.trainer import History, Trainer, taps_of
 from outrider.train.memory import JUDGED, memory_faults, plan
-from outrider.train.network import TrimmedHead, trimmed_head
-from outrider.train.peers import ALONE, Peers
-from outrider.train.plot import plot_history
+from outrider.train.networks.block import TrimmedHead, trimmed_head
+from outrider.train.networks.shapes import coverage, draft_vocabulary, new_network
+from outrider.train.networks.target import TorchTarget
+from outrider.train.prompts.composer import Composer, plain_words
 from outrider.train.ranges import check_ranges, check_target
-from outrider.train.shapes import coverage, draft_vocabulary, new_network
-from outrider.train.target import TorchTarget
 from outrider.train.work import check_ownership, conversation_files, make_folder, write_config
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent

@@ -9,10 +9,10 @@ from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.train.config import Kind, ShapeConfig
-from outrider.train.conversations import Conversations
-from outrider.train.loop import Network
-from outrider.train.mtp import MtpHead
-from outrider.train.network import BlockDrafter
+from outrider.train.data.conversations import Conversations
+from outrider.train.fitting.trainer import Network
+from outrider.train.networks.block import BlockDrafter
+from outrider.train.networks.mtp import MtpHead
 from outrider.types.errors import DrafterError
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from outrider.kernels.tensors import index_range, token_ids
-from outrider.train.conversations import Conversations
-from outrider.train.network import TrimmedHead
-from outrider.train.target import TargetStates, TorchTarget
+from outrider.train.data.conversations import Conversations
+from outrider.train.networks.block import TrimmedHead
+from outrider.train.networks.target import TargetStates, TorchTarget
 from outrider.types.telemetry import Telemetry
 
 

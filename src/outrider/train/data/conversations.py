@@ -37,7 +37,7 @@ class Conversations:
     Attributes:
         ids: int32 [n, T].
         supervised: bool [n, T], tokens that the target chose in an answer.
-        category: uint8 [n], index into ``frame.CATEGORIES``, of the first turn.
+        category: uint8 [n], index into ``chat_frame.CATEGORIES``, of the first turn.
         greedy: bool [n], whether the answers are greedy.
         looping: bool [n], whether an answer repeats itself.
     """

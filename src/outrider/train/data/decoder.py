@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from outrider.train.target import (
+from outrider.train.networks.target import (
     Angles,
     TorchTarget,
     finish,
@@ -82,7 +82,7 @@ class LockstepDecoder:
         shape = self.target.shape
         grouped = q.reshape(rows, shape.kv_heads, -1, shape.head_dim)
         if q.is_cuda:
-            from outrider.train.decode_attention import attend_cached
+            from outrider.train.data.cached_attention import attend_cached
 
             mixed = attend_cached(grouped, *cached, self.position, window)
         else:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from outrider.config.drafter import MtpConfig
 from outrider.models.rotary import rotary_table
-from outrider.train.network import (
+from outrider.train.networks.block import (
     LayerModule,
     LayerShape,
     Norm,
@@ -31,7 +31,7 @@ from outrider.train.network import (
     init_layers,
     linear,
 )
-from outrider.train.target import Angles, TargetStates, TorchTarget
+from outrider.train.networks.target import Angles, TargetStates, TorchTarget
 
 #: Tokens that a chain feeds next, int64 [B, N], by depth and the states just computed [B, N, H].
 Choose = Callable[[int, Tensor], Tensor]

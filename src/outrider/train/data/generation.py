@@ -18,15 +18,15 @@ from torch import Tensor
 from outrider.config.memory import Memory
 from outrider.kernels.tensors import token_ids
 from outrider.train.config import GenerateConfig
-from outrider.train.conversations import (
+from outrider.train.data.chat_frame import Frame, Opening
+from outrider.train.data.conversations import (
     Conversations,
     concatenate,
     ever_looping,
     looping_now,
 )
-from outrider.train.decode import GraphedStep, LockstepDecoder
-from outrider.train.frame import Frame, Opening
-from outrider.train.target import TorchTarget
+from outrider.train.data.decoder import GraphedStep, LockstepDecoder
+from outrider.train.networks.target import TorchTarget
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 

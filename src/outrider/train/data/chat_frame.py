@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from outrider.loaders.files import require_file
-from outrider.train.compose import Turn
-from outrider.train.openers import OPENERS
+from outrider.train.prompts.composer import Turn
+from outrider.train.prompts.openers import OPENERS
 from outrider.types.errors import DrafterError
 
 #: Categories of conversations, in the order of their numbers; "free" has no opener.

@@ -17,8 +17,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from outrider.config.drafter import DrafterConfig
 from outrider.models.rotary import rotary_table
-from outrider.train.batches import block_mask, tiled_block_mask
-from outrider.train.target import (
+from outrider.train.fitting.batches import block_mask, tiled_block_mask
+from outrider.train.networks.target import (
     Angles,
     LayerTensors,
     TargetStates,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from outrider.train.template_lines import template_lines
+from outrider.train.prompts.template_lines import template_lines
 
 REWRITING: Final = template_lines("""
 Rewrite this sentence~

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from outrider.train.template_lines import template_lines
-from outrider.train.text_tasks import EXTRACTION, REWRITING, SUMMARISING
+from outrider.train.prompts.template_lines import template_lines
+from outrider.train.prompts.text_tasks import EXTRACTION, REWRITING, SUMMARISING
 
 CHAT: Final = template_lines("""
 What is~

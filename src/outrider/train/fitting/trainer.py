@@ -13,12 +13,13 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from outrider.train.batches import Batch, draw_anchors, labels_of
 from outrider.train.config import OptimConfig
-from outrider.train.conversations import Conversations
-from outrider.train.decode import GraphedStep
-from outrider.train.evaluate import Evaluation
-from outrider.train.loss import (
+from outrider.train.data.conversations import Conversations
+from outrider.train.data.decoder import GraphedStep
+from outrider.train.fitting.batches import Batch, draw_anchors, labels_of
+from outrider.train.fitting.distributed import ALONE, Peers
+from outrider.train.fitting.evaluation import Evaluation
+from outrider.train.fitting.loss import (
     confidence_loss,
     cross_entropy,
     distances,
@@ -27,11 +28,10 @@ from outrider.train.loss import (
     teacher_of,
     weighted_mean,
 )
-from outrider.train.mtp import MtpHead
-from outrider.train.network import BlockDrafter, TrimmedHead
-from outrider.train.optim import Optimisers
-from outrider.train.peers import ALONE, Peers
-from outrider.train.target import TorchTarget
+from outrider.train.fitting.optimiser import Optimisers
+from outrider.train.networks.block import BlockDrafter, TrimmedHead
+from outrider.train.networks.mtp import MtpHead
+from outrider.train.networks.target import TorchTarget
 from outrider.train.work import STATE, replacing
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent

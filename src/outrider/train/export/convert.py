@@ -1,4 +1,6 @@
-"""Stores a finished drafter in another form: ``python -m outrider.train.convert FOLDER OUT``.
+"""Stores a finished drafter in another form.
+
+The command is ``python -m outrider.train.export.convert FOLDER OUT``.
 
 A drafter whose training state is still there can also be stored anew from its master weights:
 ``outrider train`` again with another ``--storage``.
@@ -18,8 +20,8 @@ from outrider.loaders.fields import read_json
 from outrider.loaders.safetensors import TensorFolder
 from outrider.train.command import faults_in_one_line
 from outrider.train.config import Storage
-from outrider.train.conversations import save_atomically
-from outrider.train.export import storage_fields, stored
+from outrider.train.data.conversations import save_atomically
+from outrider.train.export.checkpoint import storage_fields, stored
 from outrider.train.work import make_folder
 from outrider.types.errors import DrafterError, ModelError
 
@@ -89,7 +91,9 @@ def _converted(source: TensorFolder, name: str, declared: str | None, storage: S
 
 def main() -> None:
     """Parse the command line and convert."""
-    parser = argparse.ArgumentParser(prog="python -m outrider.train.convert", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m outrider.train.export.convert", description=__doc__
+    )
     parser.add_argument("folder", type=Path, help="a drafter's checkpoint, in floats or Q8_0")
     parser.add_argument("out", type=Path, help="folder of the new one")
     parser.add_argument(

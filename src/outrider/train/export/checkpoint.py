@@ -19,11 +19,11 @@ from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.drafters.loading import DrafterTensors
 from outrider.loaders.safetensors import TensorFolder
-from outrider.train.blocks import BLOCK, quantize_q4_1, quantize_q8_0
 from outrider.train.config import Storage
-from outrider.train.conversations import save_atomically
-from outrider.train.loop import Network
-from outrider.train.mtp import MtpHead
+from outrider.train.data.conversations import save_atomically
+from outrider.train.export.quantise import BLOCK, quantize_q4_1, quantize_q8_0
+from outrider.train.fitting.trainer import Network
+from outrider.train.networks.mtp import MtpHead
 
 #: Tensors of a network by name.
 Weights = dict[str, Tensor]

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
-from outrider.train.follow_ups import FOLLOW_UPS
-from outrider.train.openers import OPENERS
-from outrider.train.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
-from outrider.train.words import WORDS
+from outrider.train.prompts.follow_ups import FOLLOW_UPS
+from outrider.train.prompts.openers import OPENERS
+from outrider.train.prompts.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
+from outrider.train.prompts.words import WORDS
 
 #: Share of follow-ups that begin a new task.
 NEW_TASK_SHARE: Final = 0.5

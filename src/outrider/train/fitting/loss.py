@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from outrider.train.memory import TEACHER_ROWS
-from outrider.train.target import TorchTarget
+from outrider.train.networks.target import TorchTarget
 
 #: As ``TEACHER_ROWS``, on a GPU.
 GPU_TEACHER_ROWS = 8192
