@@ -20,7 +20,6 @@ from outrider.train.data.chat_frame import (
     CATEGORIES,
     Frame,
     frame_of,
-    read_prompts,
     with_prompts,
     with_turns,
 )
@@ -35,7 +34,10 @@ from outrider.train.memory import JUDGED, memory_faults, plan
 from outrider.train.networks.block import TrimmedHead, trimmed_head
 from outrider.train.networks.shapes import coverage, draft_vocabulary, new_network
 from outrider.train.networks.target import TorchTarget
-from outrider.train.prompts.composer import Composer, plain_words
+from outrider.train.prompts.composer import Composer
+from outrider.train.prompts.plain_words import plain_words
+from outrider.train.prompts.prompt_file import read_prompts
+from outrider.train.prompts.prompt_texts import read_prompt_texts
 from outrider.train.ranges import check_ranges, check_target
 from outrider.train.work import check_ownership, conversation_files, make_folder, write_config
 from outrider.types.errors import DrafterError
@@ -159,7 +161,7 @@ def open_frame(config: GenerateConfig, target: TorchTarget, tokenizer: Tokenizer
     """Find the frame of a target's chats, and compose or read the user turns."""
     frame = frame_of(tokenizer, target.config.eos_ids)
     words = plain_words(tokenizer, tokenizer.vocab_size)
-    composer = Composer(config.seed, words)
+    composer = Composer(read_prompt_texts(), config.seed, words)
     openers, follow_ups = composer.openers(config.openers), composer.follow_ups(config.openers)
     frame = with_turns(frame, openers, follow_ups, tokenizer)
     return with_prompts(frame, Path(config.prompts), tokenizer) if config.prompts else frame

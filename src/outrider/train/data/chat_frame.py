@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from outrider.loaders.files import require_file
 from outrider.train.prompts.composer import Turn
-from outrider.train.prompts.openers import OPENERS
+from outrider.train.prompts.prompt_file import read_prompts
+from outrider.train.prompts.prompt_texts import OPENER_CATEGORIES
 from outrider.types.errors import DrafterError
 
 #: Categories of conversations, in the order of their numbers; "free" has no opener.
-CATEGORIES: tuple[str, ...] = ("free", *OPENERS)
+CATEGORIES: tuple[str, ...] = ("free", *OPENER_CATEGORIES)
 
 _MARKS = ("0f7a1c", "3b9e2d", "7c4d8a")
 
@@ -117,28 +117,6 @@ def with_turns(
         openers=((FREE,), *(tuple(map(opening, openers[name])) for name in CATEGORIES[1:])),
         follow_ups=(FREE, *map(opening, follow_ups)),
     )
-
-
-def read_prompts(path: Path) -> list[str]:
-    """The lines of a file that are not empty.
-
-    Raises:
-        DrafterError: the file cannot be read or holds no prompt.
-    """
-    require_file(path, DrafterError)
-    try:
-        # The mark that some editors begin a file with is not a part of the first prompt.
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DrafterError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise DrafterError(f"{path}: cannot be read: {error}") from None
-    # Not splitlines, which also divides at separators inside a sentence, such as U+2028.
-    lines = [line.strip() for line in text.split("\n")]
-    prompts = [line for line in lines if line]
-    if not prompts:
-        raise DrafterError(f"{path}: holds no prompt")
-    return prompts
 
 
 def with_prompts(frame: Frame, path: Path, tokenizer: ChatEncoder) -> Frame:

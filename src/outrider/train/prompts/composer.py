@@ -6,12 +6,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
-from outrider.train.prompts.follow_ups import FOLLOW_UPS
-from outrider.train.prompts.openers import OPENERS
-from outrider.train.prompts.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
-from outrider.train.prompts.words import WORDS
+from outrider.train.prompts.prompt_texts import PromptTexts
 
 #: Share of follow-ups that begin a new task.
 NEW_TASK_SHARE: Final = 0.5
@@ -19,33 +16,6 @@ NEW_TASK_SHARE: Final = 0.5
 OPEN: Final = "~"
 
 _SLOT: Final = re.compile(r"\{\{|\}\}|\{([a-z]+)(?:\.(\d))?\}")
-_VERBS: Final = re.compile(
-    "Add|Calculate|Compare|Convert|Correct|Create|Describe|Explain|Extract|Find|Fix|Give|Implement|"
-    "List|Make|Name|Paraphrase|Plan|Rephrase|Rewrite|Shorten|Show|Solve|Suggest|Sum|Summarise|"
-    "Summarize|Tell|Turn|Write"
-)
-_WISHES: Final = (
-    "Keep it short.",
-    "Please be brief.",
-    "Answer in one paragraph.",
-    "Use bullet points.",
-    "Give an example.",
-    "Explain step by step.",
-    "Use simple words.",
-    "At most {nn} words, please.",
-    "I am new to this.",
-    "It is for my {person}.",
-    "Thanks!",
-    "Do not use the word {word}.",
-)
-_WORD: Final = re.compile(r" [a-z]{4,}")
-
-
-class TokenTexts(Protocol):
-    """The part of a tokenizer that knows its words."""
-
-    def token_text(self, token_id: int) -> str:
-        """Text of one token."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +31,16 @@ class Turn:
     whole: bool
 
 
-def plain_words(tokenizer: TokenTexts, vocab_size: int) -> tuple[str, ...]:
-    """Words of small letters that are one token of a model after a space."""
-    texts = (tokenizer.token_text(token) for token in range(vocab_size))
-    return tuple(text[1:] for text in texts if _WORD.fullmatch(text))
-
-
 class Composer:
-    """Draws user turns; equal seeds and words give equal turns."""
+    """Draws user turns; equal texts, seeds and words give equal turns."""
 
-    def __init__(self, seed: int, words: Sequence[str]) -> None:
+    def __init__(self, texts: PromptTexts, seed: int, words: Sequence[str]) -> None:
         """Set up a stream of turns; ``words`` fill the slot {word}."""
+        self._texts = texts
         self._random = Random(seed)
-        self._words = {**WORDS, "word": tuple(words) or WORDS["animal"]}
+        self._words = {**texts.words, "word": tuple(words) or texts.words["animal"]}
         pick, draw = self._pick, self._random.randint
+        names = texts.words["first"]
         self._makers: Mapping[str, Callable[[], str]] = {
             "n": lambda: str(draw(2, 12)),
             "nn": lambda: str(draw(13, 99)),
@@ -84,34 +50,34 @@ class Composer:
             "hour": lambda: f"{draw(6, 22)}:{draw(0, 11) * 5:02}",
             "price": lambda: f"{pick(('', '$', '$', '€', '£'))}{draw(200, 9900) / 100:.2f}",
             "phone": lambda: f"{draw(200, 999)} {draw(100, 999)} {draw(1000, 9999)}",
-            "mail": lambda: f"{pick(WORDS['first']).lower()}@{pick(('mail', 'post'))}.example",
+            "mail": lambda: f"{pick(names).lower()}@{pick(('mail', 'post'))}.example",
             "code": lambda: f"{chr(draw(65, 90))}{chr(draw(65, 90))}-{draw(1000, 99999)}",
-            "note": lambda: pick(NOTES),
-            "snippet": lambda: pick(SNIPPETS),
-            "records": lambda: "\n".join([pick(RECORDS)] * draw(1, 5)),
+            "note": lambda: pick(texts.notes),
+            "snippet": lambda: pick(texts.snippets),
+            "records": lambda: "\n".join([pick(texts.records)] * draw(1, 5)),
             "passage": lambda: self._sentences(2, 6),
             "start": lambda: self._sentences(1, 2),
         }
 
     def openers(self, count: int) -> dict[str, list[Turn]]:
         """``count`` first turns of every category."""
-        return {name: [self.opener(name) for _ in range(count)] for name in OPENERS}
+        return {name: [self.opener(name) for _ in range(count)] for name in self._texts.openers}
 
     def follow_ups(self, count: int) -> list[Turn]:
         """``count`` later turns: remarks on the answer, and new tasks."""
-        names = tuple(OPENERS)
+        names = tuple(self._texts.openers)
         return [
             self.opener(self._pick(names))
             if self._random.random() < NEW_TASK_SHARE
-            else self._turn(self._pick(FOLLOW_UPS))
+            else self._turn(self._pick(self._texts.follow_ups))
             for _ in range(count)
         ]
 
     def opener(self, category: str) -> Turn:
         """One first turn of a category."""
-        turn = self._turn(self._pick(OPENERS[category]))
+        turn = self._turn(self._pick(self._texts.openers[category]))
         if turn.whole and category in ("chat", "code") and self._random.random() < 0.2:
-            turn = Turn(f"{turn.text} {self._fill(self._pick(_WISHES), {})}", turn.whole)
+            turn = Turn(f"{turn.text} {self._fill(self._pick(self._texts.wishes), {})}", turn.whole)
         return self._mannered(turn)
 
     def _pick(self, options: Sequence[str]) -> str:
@@ -123,7 +89,8 @@ class Composer:
 
     def _sentences(self, least: int, most: int) -> str:
         """A passage: some sentences of one kind, in order, the first of them always."""
-        sentences = PASSAGES[self._pick(tuple(PASSAGES))]
+        passages = self._texts.passages
+        sentences = passages[self._pick(tuple(passages))]
         count = min(self._random.randint(least, most), len(sentences)) - 1
         rest = sorted(self._random.sample(range(1, len(sentences)), count))
         return " ".join([sentences[0], *(sentences[index] for index in rest)])
@@ -154,10 +121,10 @@ class Composer:
         """Sometimes polite, hasty, or with other line breaks."""
         text, chance = turn.text, self._random.random()
         first = text.split(" ", 1)[0]
-        if chance < 0.1 and _VERBS.fullmatch(first):
-            text = f"{self._pick(('Please', 'Can you', 'Could you please'))} {_small(text)}"
+        if chance < 0.1 and first in self._texts.verbs:
+            text = f"{self._pick(self._texts.requests)} {_small(text)}"
         elif chance < 0.15:
-            text = f"{self._pick(('Hi,', 'Hello!', 'Hey,', 'Question:'))} {text}"
+            text = f"{self._pick(self._texts.greetings)} {text}"
         elif chance < 0.25:
             text = _small(text).removesuffix(".") if turn.whole else _small(text)
         if self._random.random() < 0.25:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from outrider.cli.prompts import builtin_prompts
-from outrider.train.data.chat_frame import read_prompts
-from outrider.train.prompts.composer import Composer, Turn, plain_words
-from outrider.train.prompts.follow_ups import FOLLOW_UPS
-from outrider.train.prompts.openers import OPENERS
-from outrider.train.prompts.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
-from outrider.train.prompts.words import WORDS
+from outrider.train.prompts.composer import Composer, Turn
+from outrider.train.prompts.plain_words import plain_words
+from outrider.train.prompts.prompt_texts import read_prompt_texts
 
+TEXTS = read_prompt_texts()
 PASSAGE_WORDS = ("harbour", "lantern", "quietly")
 #: Longest run of words that a composed turn may share with a prompt.
 SHARED = 5
@@ -22,12 +19,12 @@ SHARED = 5
 
 @pytest.fixture(scope="module")
 def composer():
-    return Composer(1, PASSAGE_WORDS)
+    return Composer(TEXTS, 1, PASSAGE_WORDS)
 
 
 @pytest.fixture(scope="module")
 def turns(composer):
-    return [turn for name in OPENERS for turn in composer.openers(1500)[name]]
+    return [turn for name in TEXTS.openers for turn in composer.openers(1500)[name]]
 
 
 def words_of(text):
@@ -40,19 +37,19 @@ def runs(text, length):
 
 
 def test_every_slot_has_fillings(composer):
-    texts = [*FOLLOW_UPS, *NOTES, *RECORDS, *SNIPPETS]
-    for many in (*OPENERS.values(), *PASSAGES.values(), *WORDS.values()):
+    texts = [*TEXTS.follow_ups, *TEXTS.notes, *TEXTS.records, *TEXTS.snippets, *TEXTS.wishes]
+    for many in (*TEXTS.openers.values(), *TEXTS.passages.values(), *TEXTS.words.values()):
         assert len(set(many)) > 1
         texts += many
     for text in texts:
         filled = composer._fill(text, {})
         assert "~" not in filled[:-1], text
-        assert not re.search(r"\{(?!name\}|'|\n)", filled) or text in SNIPPETS, text
+        assert not re.search(r"\{(?!name\}|'|\n)", filled) or text in TEXTS.snippets, text
 
 
 def test_turns_are_reproducible(composer):
     def drawn(seed):
-        other = Composer(seed, PASSAGE_WORDS)
+        other = Composer(TEXTS, seed, PASSAGE_WORDS)
         return other.openers(20), other.follow_ups(20)
 
     assert drawn(3) == drawn(3)
@@ -90,16 +87,11 @@ def test_plain_words():
 def test_no_turn_repeats_a_prompt(turns, composer):
     asked = [message["content"] for p in builtin_prompts() for message in p.messages]
     texts = [turn.text for turn in [*turns, *composer.follow_ups(3000)]]
-    templates = [t for many in (*OPENERS.values(), FOLLOW_UPS, NOTES) for t in many]
+    templates = [
+        t for many in (*TEXTS.openers.values(), TEXTS.follow_ups, TEXTS.notes) for t in many
+    ]
     known = set().union(*(runs(text, SHARED + 1) for text in asked))
     for text in [*texts, *templates]:
         assert not runs(text, SHARED + 1) & known, text
     whole = {" ".join(words_of(text)) for text in asked}
     assert not whole & {" ".join(words_of(text)) for text in texts}
-
-
-def test_only_line_feeds_divide_a_file_of_prompts(tmp_path: Path) -> None:
-    texts = [f"one{mark}two" for mark in "\u2028\u2029\x85\x0b\x0c\x1c\x1e"]
-    path = tmp_path / "prompts.txt"
-    path.write_bytes(("\ufeff" + "\r\n\n".join(texts)).encode())
-    assert read_prompts(path) == texts

@@ -15,10 +15,9 @@ import pytest
 
 from outrider.train.data.chat_frame import CATEGORIES
 from outrider.train.prompts.composer import Composer
-from outrider.train.prompts.follow_ups import FOLLOW_UPS
-from outrider.train.prompts.openers import OPENERS
-from outrider.train.prompts.passages import NOTES, PASSAGES, RECORDS, SNIPPETS
-from outrider.train.prompts.words import WORDS
+from outrider.train.prompts.prompt_texts import read_prompt_texts
+
+TEXTS = read_prompt_texts()
 
 
 def digest(value):
@@ -28,13 +27,14 @@ def digest(value):
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        (list(OPENERS.items()), "82475e2ad409a8a1"),
-        (FOLLOW_UPS, "a5ca1e8df10d8a19"),
-        (list(PASSAGES.items()), "c2c2015d4878f575"),
-        (NOTES, "3f239f8a84316945"),
-        (RECORDS, "3daadbdcb4477b25"),
-        (SNIPPETS, "8eaf42be8f27a63d"),
-        (list(WORDS.items()), "1bcaaef646a80b76"),
+        (list(TEXTS.openers.items()), "82475e2ad409a8a1"),
+        (TEXTS.follow_ups, "a5ca1e8df10d8a19"),
+        (list(TEXTS.passages.items()), "c2c2015d4878f575"),
+        (TEXTS.notes, "3f239f8a84316945"),
+        (TEXTS.records, "3daadbdcb4477b25"),
+        (TEXTS.snippets, "8eaf42be8f27a63d"),
+        (list(TEXTS.words.items()), "1bcaaef646a80b76"),
+        (TEXTS.wishes, "3997f7d7ee18f51e"),
         (CATEGORIES, "3c0c33af1a4e50ce"),
     ],
 )
@@ -52,7 +52,7 @@ def test_every_text_in_order(texts, expected):
     ],
 )
 def test_composed_turns(seed, words, expected):
-    composer = Composer(seed, words)
+    composer = Composer(TEXTS, seed, words)
     first = [
         (name, [(turn.text, turn.whole) for turn in turns])
         for name, turns in composer.openers(350).items()
