@@ -18,16 +18,11 @@ from outrider.train.data.chat_frame import (
     with_prompts,
     with_turns,
 )
-from outrider.train.data.conversations import (
-    LOOP_RUN,
-    Conversations,
-    concatenate,
-    ever_looping,
-    load_conversations,
-    looping_now,
-)
+from outrider.train.data.conversations import Conversations, concatenate, load_conversations
 from outrider.train.data.decoder import LockstepDecoder
-from outrider.train.data.generation import NO_FLOOR, generate, sample
+from outrider.train.data.generation import generate
+from outrider.train.data.loops import LOOP_RUN, ever_looping, looping_now
+from outrider.train.data.writer import NO_FLOOR, sample
 from outrider.train.prompts.composer import Turn
 from outrider.types.errors import DrafterError
 

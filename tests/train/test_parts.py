@@ -11,9 +11,10 @@ import pytest
 import torch
 from tiny_training import CONFIG, SHAPE, V
 
-from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig, load_config
+from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig
+from outrider.train.config_file import load_config
 from outrider.train.export.checkpoint import export_checkpoint
-from outrider.train.fitting.batches import Batch, block_mask, draw_anchors, labels_of
+from outrider.train.fitting.batches import Batch, draw_anchors, labels_of
 from outrider.train.fitting.evaluation import accepted_counts, walk
 from outrider.train.fitting.loss import (
     Teacher,
@@ -23,7 +24,9 @@ from outrider.train.fitting.loss import (
     weighted_mean,
 )
 from outrider.train.fitting.optimiser import orthogonalise, schedule
-from outrider.train.networks.shapes import block_config, new_network, spread_taps
+from outrider.train.networks.masks import block_mask
+from outrider.train.networks.network import new_network
+from outrider.train.networks.shapes import block_config, spread_taps
 from outrider.types.errors import DrafterError
 
 

@@ -14,7 +14,8 @@ from tiny_training import CONFIG, FAST, SHAPE, V, torch_target, written_rows
 
 from outrider.cli.main import main
 from outrider.train import run
-from outrider.train.config import GenerateConfig, ShapeConfig, TrainConfig, load_config
+from outrider.train.config import GenerateConfig, ShapeConfig, TrainConfig
+from outrider.train.config_file import load_config
 from outrider.train.data.generation import generate
 from outrider.train.ranges import RANGES, check_ranges, check_target
 from outrider.types.errors import DrafterError

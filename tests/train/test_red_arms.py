@@ -7,13 +7,13 @@ rounds must tell it from the sound network by a clear margin.
 from __future__ import annotations
 
 import copy
-from functools import partial
+from dataclasses import replace
 
 import pytest
 import torch
 from tiny_training import H, evaluated, trained
 
-from outrider.train.fitting import trainer as trainer_module
+from outrider.train.fitting import objective
 from outrider.train.networks import block
 
 
@@ -56,8 +56,13 @@ def test_markov_input_off_by_one(target, dspark, sound, monkeypatch):
 
 @pytest.mark.parametrize("shift", [0, 2])
 def test_labels_shifted_by_one(shift, target, tmp_path, monkeypatch):
-    labels_of = trainer_module.labels_of
-    monkeypatch.setattr(trainer_module, "labels_of", partial(labels_of, shift=shift))
+    labels_of = objective.labels_of
+
+    def shifted(batch, drafts):
+        anchors = (batch.anchors + shift - 1).clamp(min=0)
+        return labels_of(replace(batch, anchors=anchors), drafts)
+
+    monkeypatch.setattr(objective, "labels_of", shifted)
     network, trainer = trained("dspark", target, tmp_path)
     assert trainer.history.log[-1].ce < 0.6 * trainer.history.log[0].ce
     assert evaluated(network, target).tau < 1.5

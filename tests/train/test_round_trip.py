@@ -15,9 +15,8 @@ from outrider.drafters.loading import load_drafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.models.dense import DenseModel
 from outrider.train.export.checkpoint import export_checkpoint, stored_weights
-from outrider.train.fitting.trainer import taps_of
-from outrider.train.networks.block import trimmed_head
-from outrider.train.networks.shapes import new_network
+from outrider.train.networks.heads import trimmed_head
+from outrider.train.networks.network import new_network
 
 LENGTH = 40
 CASES = {
@@ -69,7 +68,7 @@ def test_engine_drafts_as_simulated(case, storage, tmp_path):
     ids = torch.randint(1, V, (LENGTH,))
     anchors = [2, 5, 17, 33]
     with torch.no_grad():
-        states = target.states(ids[None], taps_of(network))
+        states = target.states(ids[None], network.taps)
         simulated = network.simulate(states, ids[None], torch.tensor([anchors]), head)[0]
     drafts = engine_drafts(tmp_path, ids, anchors, network)
     assert drafts == simulated.tolist()

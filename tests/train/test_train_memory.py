@@ -14,13 +14,8 @@ from outrider.config.memory import Memory
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.train import memory
-from outrider.train.config import (
-    GenerateConfig,
-    OptimConfig,
-    ShapeConfig,
-    TrainConfig,
-    load_config,
-)
+from outrider.train.config import GenerateConfig, OptimConfig, ShapeConfig, TrainConfig
+from outrider.train.config_file import load_config
 from outrider.train.data import generation
 from outrider.train.data.generation import generate
 from outrider.train.memory import GIB, estimate, memory_faults, plan

@@ -11,8 +11,8 @@ from tiny_training import CONFIG, FAST, SHAPE, V, evaluated, trained, written_ro
 
 from outrider.train.config import GenerateConfig, TrainConfig
 from outrider.train.fitting.trainer import Trainer
-from outrider.train.networks.block import trimmed_head
-from outrider.train.networks.shapes import new_network
+from outrider.train.networks.heads import trimmed_head
+from outrider.train.networks.network import new_network
 from outrider.train.run import fit
 
 

@@ -21,9 +21,9 @@ from outrider.train.config import OptimConfig, ShapeConfig
 from outrider.train.data.conversations import Conversations
 from outrider.train.data.decoder import LockstepDecoder
 from outrider.train.fitting.evaluation import evaluate
-from outrider.train.fitting.trainer import Trainer, taps_of
-from outrider.train.networks.block import trimmed_head
-from outrider.train.networks.shapes import new_network
+from outrider.train.fitting.trainer import Trainer
+from outrider.train.networks.heads import trimmed_head
+from outrider.train.networks.network import new_network
 from outrider.train.networks.target import TorchTarget, decoder_layer, rms_norm
 
 H, LAYERS, KEYS, V = 64, 4, 8, 48
@@ -148,7 +148,7 @@ def evaluated(network, target: TorchTarget, taps=None):
     """Acceptance of real rounds over greedy rows; ``taps`` feeds other layers than trained."""
     head = trimmed_head(target, torch.arange(V))
     rows = written_rows(target, 48, 2, 0.0)
-    return evaluate(network, target, head, rows, taps or taps_of(network), ["all"], 8).overall
+    return evaluate(network, target, head, rows, taps or network.taps, ["all"], 8).overall
 
 
 def trained(kind, target: TorchTarget, folder: Path, shape=SHAPE, optim=FAST):

@@ -20,10 +20,10 @@ from outrider.config.rotary import RotaryConfig
 from outrider.drafters.loading import DrafterTensors
 from outrider.loaders.safetensors import TensorFolder
 from outrider.train.config import Storage
-from outrider.train.data.conversations import save_atomically
 from outrider.train.export.quantise import BLOCK, quantize_q4_1, quantize_q8_0
-from outrider.train.fitting.trainer import Network
+from outrider.train.files import save_atomically
 from outrider.train.networks.mtp import MtpHead
+from outrider.train.networks.network import Network
 
 #: Tensors of a network by name.
 Weights = dict[str, Tensor]

@@ -20,9 +20,8 @@ from outrider.loaders.fields import read_json
 from outrider.loaders.safetensors import TensorFolder
 from outrider.train.command import faults_in_one_line
 from outrider.train.config import Storage
-from outrider.train.data.conversations import save_atomically
 from outrider.train.export.checkpoint import storage_fields, stored
-from outrider.train.work import make_folder
+from outrider.train.files import make_folder, save_atomically
 from outrider.types.errors import DrafterError, ModelError
 
 QUANTIZATION: Final = "outrider_quantization"

@@ -6,13 +6,10 @@ do not exist yet. Context is strictly before the anchor; row j stands at positio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 
 @dataclass(frozen=True)
@@ -58,11 +55,11 @@ def draw_anchors(supervised: Tensor, count: int) -> Tensor:
     return score.topk(min(count, possible.shape[1]), dim=1).indices.sort(1).values
 
 
-def labels_of(batch: Batch, drafts: int, shift: int = 1) -> Labels:
-    """Labels of every block; ``shift`` is 1, the distance from the anchor to the first draft."""
+def labels_of(batch: Batch, drafts: int) -> Labels:
+    """Labels of every block of ``drafts`` drafts."""
     b, n = batch.anchors.shape
     last = batch.ids.shape[1] - 1
-    offset = torch.arange(drafts, dtype=torch.int64, device=batch.ids.device) + shift
+    offset = torch.arange(drafts, dtype=torch.int64, device=batch.ids.device) + 1
     position = batch.anchors[..., None] + offset
     inside = position <= last
     position = position.clamp(max=last)
@@ -79,52 +76,3 @@ def labels_of(batch: Batch, drafts: int, shift: int = 1) -> Labels:
         at=at,
         live=live.long().cumprod(-1).bool(),
     )
-
-
-def block_mask(anchors: Tensor, rows: int, length: int, window: int | None, causal: bool) -> Tensor:
-    """What block rows see: bool [B, 1, N R, S + N R], context first, then all blocks' rows.
-
-    A row sees context strictly before its own anchor and the rows of its own block: those up to
-    itself if ``causal``, else all; within ``window`` of its position if there is one.
-    """
-    b, n = anchors.shape
-    device = anchors.device
-    offset = torch.arange(rows, dtype=torch.int64, device=device)
-    anchor = anchors.repeat_interleave(rows, 1)
-    position = (anchors[..., None] + offset).view(b, n * rows)
-    context = torch.arange(length, dtype=torch.int64, device=device)
-    seen = context[None, None] < anchor[..., None]
-    owner = torch.arange(n, dtype=torch.int64, device=device).repeat_interleave(rows)
-    row = offset.repeat(n)
-    own = owner[:, None] == owner[None]
-    if causal:
-        own = own & (row[None] <= row[:, None])
-    if window is not None:
-        seen = seen & (position[..., None] - context < window)
-        own = own & ((row[None] - row[:, None]).abs() < window)
-    return torch.cat([seen, own.expand(b, -1, -1)], -1)[:, None]
-
-
-@lru_cache(maxsize=1)
-def _tiler() -> Callable[..., BlockMask]:
-    return torch.compile(create_block_mask)
-
-
-def tiled_block_mask(
-    anchors: Tensor, rows: int, length: int, window: int | None, causal: bool
-) -> BlockMask:
-    """The mask of ``block_mask`` in tiles: flex_attention skips those that no row sees."""
-    b, n = anchors.shape
-    reach = length + n * rows if window is None else window
-
-    def seen(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        anchor = anchors[batch, query // rows]
-        row, other = query % rows, (key - length) % rows
-        context = (key < length) & (key < anchor) & (anchor + row - key < reach)
-        own = (key >= length) & ((key - length) // rows == query // rows)
-        own = own & ((other - row).abs() < reach)
-        if causal:
-            own = own & (other <= row)
-        return context | own
-
-    return _tiler()(seen, b, None, n * rows, length + n * rows, device=anchors.device)

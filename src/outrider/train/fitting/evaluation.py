@@ -16,7 +16,7 @@ from torch import Tensor
 
 from outrider.kernels.tensors import index_range, token_ids
 from outrider.train.data.conversations import Conversations
-from outrider.train.networks.block import TrimmedHead
+from outrider.train.networks.heads import TrimmedHead
 from outrider.train.networks.target import TargetStates, TorchTarget
 from outrider.types.telemetry import Telemetry
 

@@ -7,16 +7,18 @@ weights (arXiv 2602.06036; DSpark, arXiv 2607.05147).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from outrider.train.memory import TEACHER_ROWS
 from outrider.train.networks.target import TorchTarget
 
-#: As ``TEACHER_ROWS``, on a GPU.
-GPU_TEACHER_ROWS = 8192
+#: Positions whose logits over the whole vocabulary are in memory together, twice.
+TEACHER_ROWS: Final = 1024
+#: The same on a GPU.
+GPU_TEACHER_ROWS: Final = 8192
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,6 @@ class Teacher:
 
     logits: Tensor
     normaliser: Tensor
-
-
-@dataclass(frozen=True)
-class LossWeights:
-    """Weights of cross-entropy, of the L1 distance, and of the confidence head's loss."""
-
-    ce: float
-    tv: float
-    confidence: float
 
 
 def position_weights(live: Tensor, decay: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from outrider.train.fitting.trainer import LogEntry
+from outrider.train.fitting.history import LogEntry
 
 
 def plot_history(log: Sequence[LogEntry], path: Path, title: str) -> None:

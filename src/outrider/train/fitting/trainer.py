@@ -6,37 +6,31 @@ import json
 import pickle
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from outrider.train.config import OptimConfig
 from outrider.train.data.conversations import Conversations
-from outrider.train.data.decoder import GraphedStep
-from outrider.train.fitting.batches import Batch, draw_anchors, labels_of
+from outrider.train.files import replacing
+from outrider.train.fitting.batches import Batch, draw_anchors
 from outrider.train.fitting.distributed import ALONE, Peers
 from outrider.train.fitting.evaluation import Evaluation
-from outrider.train.fitting.loss import (
-    confidence_loss,
-    cross_entropy,
-    distances,
-    pace_weights,
-    position_weights,
-    teacher_of,
-    weighted_mean,
-)
+from outrider.train.fitting.history import History, LogEntry
+from outrider.train.fitting.objective import Objective
 from outrider.train.fitting.optimiser import Optimisers
-from outrider.train.networks.block import BlockDrafter, TrimmedHead
-from outrider.train.networks.mtp import MtpHead
+from outrider.train.graphed_step import GraphedStep
+from outrider.train.networks.heads import TrimmedHead
+from outrider.train.networks.network import Network
 from outrider.train.networks.target import TorchTarget
-from outrider.train.work import STATE, replacing
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
-Network = BlockDrafter | MtpHead
+#: Name of the file that a run goes on from.
+STATE: Final = "state.pt"
 #: Steps between waits for the GPU, so that the clock is true.
 SYNC_STEPS = 10
 #: Distance between the seeds of two processes.
@@ -59,110 +53,6 @@ class Evaluator(Protocol):
 
     def __call__(self, network: nn.Module) -> Evaluation:
         """Acceptance on held-out rows."""
-
-
-@dataclass(frozen=True)
-class LogEntry:
-    """One line of the log.
-
-    Attributes:
-        step, seconds: progress, resumed runs included.
-        ce, tv: cross-entropy, and total variation (0 while it is not computed), of live drafts.
-        tau: acceptance length on held-out rows, None between evaluations.
-        positions: share of rounds whose draft k was kept.
-    """
-
-    step: int
-    seconds: float
-    ce: float
-    tv: float
-    tau: float | None = None
-    positions: tuple[float, ...] = ()
-
-
-@dataclass
-class History:
-    """What happened so far."""
-
-    step: int = 0
-    seconds: float = 0.0
-    log: list[LogEntry] = field(default_factory=list)
-
-
-class Objective:
-    """The loss of a batch.
-
-    Attributes:
-        parts: float32 [3], the last batch's cross-entropy, total variation and confidence loss.
-    """
-
-    def __init__(
-        self, network: Network, target: TorchTarget, head: TrimmedHead, config: OptimConfig
-    ) -> None:
-        self._network = network
-        self._target = target
-        self._head = head
-        self._config = config
-        self.drafts = drafts_of(network)
-        self.taps = taps_of(network)
-        self.parts = torch.zeros(3, dtype=torch.float32, device=target.device)
-        self._cross_entropy, self._distances = cross_entropy, distances
-        self._teacher = teacher_of
-        if config.compile:
-            self._cross_entropy = torch.compile(cross_entropy, dynamic=False)
-            self._distances = torch.compile(distances, dynamic=False)
-
-    def __call__(self, batch: Batch, mixed: bool) -> Tensor:
-        """Cross-entropy alone, or mixed with total variation and the confidence loss."""
-        c, network, head = self._config, self._network, self._head
-        tapped_only = not mixed and bool(self.taps)
-        states = self._target.states(batch.ids, self.taps, tapped_only=tapped_only)
-        labels = labels_of(batch, self.drafts)
-        hidden = network.rows(states, batch.ids, batch.anchors, head.embedding)
-        logits = network.logits(hidden, labels.previous, head.weight).flatten(0, 2)
-        tokens = head.t2d[labels.tokens]
-        # A token outside the draft vocabulary cannot be drafted; it teaches nothing.
-        live = labels.live & (tokens >= 0)
-        wanted = tokens.clamp(min=0).flatten()
-        if not mixed:
-            each = self._cross_entropy(logits, wanted)
-            ce = weighted_mean(each, self._weights((-each).exp(), live))
-            self.parts[0].copy_(ce.detach())
-            return ce
-        with torch.no_grad():
-            teacher = self._teacher(self._target, states.hidden, head.weight)
-        places = torch.arange(len(batch.ids), dtype=torch.int64, device=wanted.device)
-        offset = places * batch.ids.shape[1]
-        at = (labels.at + offset[:, None, None]).flatten()
-        each_ce, each_tv = self._distances(logits, wanted, teacher, at)
-        weights = self._weights(1.0 - each_tv, live)
-        ce, tv = weighted_mean(each_ce, weights), weighted_mean(each_tv, weights)
-        loss = c.ce_weight * ce + 2.0 * c.tv_weight * tv
-        confidence = network.confidence(hidden, labels.previous)
-        if confidence is not None:
-            bce = weighted_mean(confidence_loss(confidence.flatten(), each_tv), weights)
-            loss = loss + c.confidence_weight * bce
-            self.parts[2].copy_(bce.detach())
-        self.parts[0].copy_(ce.detach())
-        self.parts[1].copy_(tv.detach())
-        return loss
-
-    def _weights(self, accepted: Tensor, live: Tensor) -> Tensor:
-        """Weights [B N K] of drafts with acceptances [B N K], ``live`` being bool [B, N, K]."""
-        c = self._config
-        if not c.pace:
-            return position_weights(live, c.decay).flatten()
-        return pace_weights(accepted.detach().view(live.shape), live, c.pace).flatten()
-
-
-def drafts_of(network: Network) -> int:
-    """Drafts of a round."""
-    return network.config.depth if isinstance(network, MtpHead) else network.config.max_draft
-
-
-def taps_of(network: Network) -> tuple[int, ...]:
-    """Target layers that the network reads."""
-    return () if isinstance(network, MtpHead) else network.config.taps
 
 
 class Trainer:

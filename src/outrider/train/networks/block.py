@@ -6,163 +6,30 @@ M = N R block rows a conversation, D draft vocabulary, H hidden, t taps, r Marko
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from outrider.config.drafter import DrafterConfig
 from outrider.models.rotary import rotary_table
-from outrider.train.fitting.batches import block_mask, tiled_block_mask
+from outrider.train.networks.heads import ConfidenceHead, MarkovHead, TrimmedHead
+from outrider.train.networks.layers import (
+    LayerModule,
+    LayerShape,
+    Norm,
+    copy_layer,
+    copy_weight,
+    init_layers,
+    linear,
+)
+from outrider.train.networks.masks import Mask, attend, block_mask, tiled_block_mask
 from outrider.train.networks.target import (
     Angles,
-    LayerTensors,
     TargetStates,
     TorchTarget,
-    rms_norm,
-    rotate,
 )
-from outrider.types.errors import DrafterError
-
-#: What block rows see: bool [B, 1, M, S + M], or the same in tiles for flex_attention.
-Mask = Tensor | BlockMask
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
-    """Masked attention, q [B, h, M, d] over k and v [B, g, S + M, d] to [B, h, M, d]."""
-    if isinstance(mask, BlockMask):
-        return flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
-    share = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(share, 1), v.repeat_interleave(share, 1)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def linear(x: Tensor, layer: nn.Linear) -> Tensor:
-    """A product in the dtype of ``x``, whatever the dtype of the master weight."""
-    bias = None if layer.bias is None else layer.bias.to(x.dtype)
-    return F.linear(x, layer.weight.to(x.dtype), bias)
-
-
-class Norm(nn.Module):
-    """RMS norm over the last dimension."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size, dtype=torch.float32))
-        self._eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normed ``x``."""
-        return rms_norm(x, self.weight, self._eps)
-
-
-@dataclass(frozen=True)
-class TrimmedHead:
-    """The target's embedding, and its head cut to the draft vocabulary.
-
-    Attributes:
-        embedding: [V, H].
-        weight: [D, H].
-        d2t: int64 [D], target token of every draft token, ascending.
-        t2d: int64 [V], draft token of every target token, -1 if it has none.
-    """
-
-    embedding: Tensor
-    weight: Tensor
-    d2t: Tensor
-    t2d: Tensor
-
-
-def trimmed_head(target: TorchTarget, d2t: Tensor) -> TrimmedHead:
-    """Cut a target's head to tokens ``d2t``."""
-    size, device = target.config.vocab_size, target.device
-    t2d = torch.full((size,), -1, dtype=torch.int64, device=device)
-    t2d[d2t] = torch.arange(len(d2t), dtype=torch.int64, device=device)
-    return TrimmedHead(target.embedding, target.head[d2t].contiguous(), d2t, t2d)
-
-
-@dataclass(frozen=True)
-class LayerShape:
-    """Widths of one decoder layer."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    eps: float
-
-
-class AttentionWeights(nn.Module):
-    """Projections of one layer's attention, and its head norms if it has any."""
-
-    def __init__(self, shape: LayerShape, *, head_norms: bool) -> None:
-        super().__init__()
-        width, head = shape.hidden_size, shape.head_dim
-        self.q_proj = nn.Linear(width, shape.num_heads * head, bias=False, dtype=torch.float32)
-        self.k_proj = nn.Linear(width, shape.num_kv_heads * head, bias=False, dtype=torch.float32)
-        self.v_proj = nn.Linear(width, shape.num_kv_heads * head, bias=False, dtype=torch.float32)
-        self.o_proj = nn.Linear(shape.num_heads * head, width, bias=False, dtype=torch.float32)
-        self.q_norm = Norm(head, shape.eps) if head_norms else nn.Identity()
-        self.k_norm = Norm(head, shape.eps) if head_norms else nn.Identity()
-        self._head = head
-
-    def _heads(self, flat: Tensor) -> Tensor:
-        return flat.view(*flat.shape[:2], -1, self._head).transpose(1, 2)
-
-    def queries(self, x: Tensor, angles: Angles) -> Tensor:
-        """[B, M, H] to [B, h, M, d], normed and rotated."""
-        return rotate(self.q_norm(self._heads(linear(x, self.q_proj))), angles)
-
-    def keys_values(self, x: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
-        """[B, M, H] to keys, normed and rotated, and values, [B, g, M, d]."""
-        keys = rotate(self.k_norm(self._heads(linear(x, self.k_proj))), angles)
-        return keys, self._heads(linear(x, self.v_proj))
-
-
-class FeedForward(nn.Module):
-    """SwiGLU (arXiv 2002.05202)."""
-
-    def __init__(self, shape: LayerShape) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(
-            shape.hidden_size, shape.intermediate_size, bias=False, dtype=torch.float32
-        )
-        self.up_proj = nn.Linear(
-            shape.hidden_size, shape.intermediate_size, bias=False, dtype=torch.float32
-        )
-        self.down_proj = nn.Linear(
-            shape.intermediate_size, shape.hidden_size, bias=False, dtype=torch.float32
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """``down(silu(gate(x)) * up(x))``."""
-        return linear(F.silu(linear(x, self.gate_proj)) * linear(x, self.up_proj), self.down_proj)
-
-
-class LayerModule(nn.Module):
-    """Weights of one pre-norm layer."""
-
-    def __init__(self, shape: LayerShape, *, head_norms: bool) -> None:
-        super().__init__()
-        self.input_layernorm = Norm(shape.hidden_size, shape.eps)
-        self.self_attn = AttentionWeights(shape, head_norms=head_norms)
-        self.post_attention_layernorm = Norm(shape.hidden_size, shape.eps)
-        self.mlp = FeedForward(shape)
-
-    def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Output projection, feed-forward layer and both residual additions.
-
-        ``x`` is [B, M, H], ``mixed`` the attention's output [B, h, M, d].
-        """
-        x = x + linear(mixed.transpose(1, 2).flatten(2), self.self_attn.o_proj)
-        normed: Tensor = self.post_attention_layernorm(x)
-        residual: Tensor = self.mlp(normed)
-        return x + residual
 
 
 class DraftLayer(LayerModule):
@@ -180,47 +47,6 @@ class DraftLayer(LayerModule):
         q = attn.queries(normed, at[1])
         mixed = attend(q, torch.cat([ctx_k, k], 2), torch.cat([ctx_v, v], 2), mask)
         return self.finish(x, mixed)
-
-
-class MarkovHead(nn.Module):
-    """Bias of a draft's logits by the token before it: W2 W1[x], optionally gated by the state."""
-
-    def __init__(self, config: DrafterConfig) -> None:
-        super().__init__()
-        rank = config.markov_rank
-        self.markov_w1 = nn.Embedding(config.vocab_size, rank, dtype=torch.float32)
-        self.markov_w2 = nn.Linear(rank, config.draft_vocab_size, bias=False, dtype=torch.float32)
-        gated = config.markov_kind == "gated"
-        self.gate_proj = (
-            nn.Linear(config.hidden_size + rank, rank, dtype=torch.float32) if gated else None
-        )
-        nn.init.normal_(self.markov_w1.weight, std=0.02)
-        nn.init.normal_(self.markov_w2.weight, std=0.02)
-
-    def code(self, previous: Tensor) -> Tensor:
-        """W1 rows of tokens, [..] to [.., r]."""
-        code: Tensor = self.markov_w1(previous)
-        return code
-
-    def forward(self, hidden: Tensor, previous: Tensor) -> Tensor:
-        """Bias [.., D] of states [.., H] after tokens [..]."""
-        code = self.code(previous).to(hidden.dtype)
-        if self.gate_proj is not None:
-            gate = torch.sigmoid(linear(torch.cat([hidden, code], -1), self.gate_proj))
-            code = gate * code
-        return linear(code, self.markov_w2)
-
-
-class ConfidenceHead(nn.Module):
-    """Estimates the acceptance of a draft, given that those before it were accepted."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.proj = nn.Linear(width, 1, dtype=torch.float32)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Logit of the acceptance, float32 [..] of features [.., width]."""
-        return F.linear(features.float(), self.proj.weight, self.proj.bias)[..., 0]
 
 
 class BlockDrafter(nn.Module):
@@ -252,6 +78,16 @@ class BlockDrafter(nn.Module):
         self.confidence_head = ConfidenceHead(width) if c.confidence else None
         self._table: Angles | None = None
         init_layers(self, len(c.windows))
+
+    @property
+    def drafts(self) -> int:
+        """Drafts of a round."""
+        return self.config.max_draft
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Target layers that it reads."""
+        return self.config.taps
 
     def compile_layers(self) -> None:
         """Fuse the layers with torch.compile; all layers share one compiled program."""
@@ -350,44 +186,3 @@ class BlockDrafter(nn.Module):
         count = len(self.layers)
         for layer, weights in zip(self.layers, target.layers[-count:], strict=True):
             copy_layer(cast("DraftLayer", layer), weights)
-
-
-def init_layers(module: nn.Module, layers: int) -> None:
-    """Normal weights of width 0.02 in every product; those that end a residual branch smaller."""
-    for name, child in module.named_modules():
-        if isinstance(child, nn.Linear) and "markov" not in name:
-            ends = name.endswith(("o_proj", "down_proj"))
-            nn.init.normal_(child.weight, std=0.02 / math.sqrt(2 * layers) if ends else 0.02)
-            if child.bias is not None:
-                nn.init.zeros_(child.bias)
-
-
-@torch.no_grad()
-def copy_weight(weight: Tensor, source: Tensor) -> None:
-    """Overwrite a parameter."""
-    weight.copy_(source.to(weight.dtype))
-
-
-def copy_layer(layer: LayerModule, source: LayerTensors) -> None:
-    """Overwrite a layer's products and norms with those of a decoder layer of the same shape.
-
-    Raises:
-        DrafterError: the shapes differ.
-    """
-    attn, mlp = layer.self_attn, layer.mlp
-    parts = [attn.q_proj.weight, attn.k_proj.weight, attn.v_proj.weight]
-    q, k, v = torch.split(source.qkv, [len(part) for part in parts])
-    gate, up = source.gate_up.chunk(2)
-    pairs = [
-        *zip(parts, (q, k, v), strict=True),
-        (attn.o_proj.weight, source.out),
-        (mlp.gate_proj.weight, gate),
-        (mlp.up_proj.weight, up),
-        (mlp.down_proj.weight, source.down),
-        (layer.input_layernorm.weight, source.attn_norm),
-        (layer.post_attention_layernorm.weight, source.mlp_norm),
-    ]
-    for weight, value in pairs:
-        if weight.shape != value.shape:
-            raise DrafterError("layers of the target's shape are needed to start from its weights")
-        copy_weight(weight, value)

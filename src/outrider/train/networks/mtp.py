@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from outrider.config.drafter import MtpConfig
 from outrider.models.rotary import rotary_table
-from outrider.train.networks.block import (
+from outrider.train.networks.heads import TrimmedHead
+from outrider.train.networks.layers import (
     LayerModule,
     LayerShape,
     Norm,
-    TrimmedHead,
     copy_layer,
     copy_weight,
     init_layers,
@@ -81,6 +81,11 @@ class MtpHead(nn.Module):
         self.norm = Norm(c.hidden_size, c.rms_eps)
         self._table: Angles | None = None
         init_layers(self, 1)
+
+    @property
+    def drafts(self) -> int:
+        """Drafts of a round."""
+        return self.config.depth
 
     @property
     def _layer(self) -> MtpLayer:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.train.config import Kind, ShapeConfig
-from outrider.train.data.conversations import Conversations
-from outrider.train.fitting.trainer import Network
-from outrider.train.networks.block import BlockDrafter
-from outrider.train.networks.mtp import MtpHead
 from outrider.types.errors import DrafterError
 
 
@@ -83,25 +76,3 @@ def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
         depth=shape.block,
         qk_norm=target.qk_norm or not shape.warm_layers,
     )
-
-
-def new_network(
-    kind: Kind, target: ModelConfig, shape: ShapeConfig, attention: str = "dense"
-) -> Network:
-    """A drafter with fresh weights."""
-    if kind == "mtp":
-        return MtpHead(mtp_config(target, shape))
-    return BlockDrafter(block_config(target, shape, kind), attention)
-
-
-def draft_vocabulary(rows: Conversations, size: int, target: ModelConfig) -> Tensor:
-    """The ``size`` tokens that answers use most, end tokens among them: int64, ascending."""
-    used = rows.ids[rows.supervised].long()
-    counts = torch.bincount(used, minlength=target.vocab_size)
-    counts[list(target.eos_ids)] = counts.max() + 1
-    return counts.topk(min(size, target.vocab_size)).indices.sort().values
-
-
-def coverage(rows: Conversations, d2t: Tensor) -> float:
-    """Share of answer tokens that are in a draft vocabulary."""
-    return float(torch.isin(rows.ids[rows.supervised].long(), d2t).float().mean())

@@ -1,0 +1,20 @@
+"""The networks that can be trained."""
+
+from __future__ import annotations
+
+from outrider.config.model import ModelConfig
+from outrider.train.config import Kind, ShapeConfig
+from outrider.train.networks.block import BlockDrafter
+from outrider.train.networks.mtp import MtpHead
+from outrider.train.networks.shapes import block_config, mtp_config
+
+Network = BlockDrafter | MtpHead
+
+
+def new_network(
+    kind: Kind, target: ModelConfig, shape: ShapeConfig, attention: str = "dense"
+) -> Network:
+    """A drafter with fresh weights."""
+    if kind == "mtp":
+        return MtpHead(mtp_config(target, shape))
+    return BlockDrafter(block_config(target, shape, kind), attention)
