@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-from test_generation import FRAME, SMALL
-from tiny_training import CONFIG, FAST, SHAPE, V, torch_target, written_rows
+from tiny_training import CONFIG, FAST, FRAME, SHAPE, SMALL, V, torch_target, written_rows
 
 from outrider.cli.main import main
 from outrider.train import run

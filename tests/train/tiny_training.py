@@ -17,7 +17,8 @@ from torch import Tensor
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.kernels.weights import RawWeight, raw_float
-from outrider.train.config import OptimConfig, ShapeConfig
+from outrider.train.config import GenerateConfig, OptimConfig, ShapeConfig
+from outrider.train.data.chat_frame import FREE, Frame, Opening
 from outrider.train.data.conversations import Conversations
 from outrider.train.data.decoder import LockstepDecoder
 from outrider.train.fitting.evaluation import evaluate
@@ -62,6 +63,27 @@ FAST = OptimConfig(
     log_every=10,
     eval_seconds=1e9,
     save_seconds=1e9,
+)
+
+#: A frame of made-up tokens, and how to write conversations within it.
+END = 0
+FRAME = Frame(
+    prefix=(1, 2, 3),
+    header=(4, 5),
+    again=(6, 7),
+    end=END,
+    openers=((FREE,), (Opening((8, 9), whole=False), Opening((10,), whole=False))),
+    follow_ups=(FREE, Opening((11,), whole=False)),
+)
+SMALL = GenerateConfig(
+    samples=24,
+    batch=12,
+    length=64,
+    user_tokens=6,
+    min_room=12,
+    min_supervised=1,
+    key_step=16,
+    seed=4,
 )
 
 

@@ -38,7 +38,7 @@ from outrider.types.progress import Progress, silent
 #: No more than one of so many conversations is held out.
 HELDOUT_SHARE: Final = 4
 #: Longest rows for which dense masks were measured to be faster than tiles.
-DENSE_LENGTH = 640
+DENSE_LENGTH: Final = 640
 
 
 def silent_line(line: str) -> None:

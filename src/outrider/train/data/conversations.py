@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 import torch
 from safetensors import SafetensorError
@@ -15,9 +16,9 @@ from outrider.train.files import save_atomically
 from outrider.types.errors import DrafterError
 
 #: What to do about a file that cannot be used.
-ANEW = "delete its folder, or name another"
+ANEW: Final = "delete its folder, or name another"
 #: Type and number of dimensions of each tensor.
-LAYOUT = {
+LAYOUT: Final = {
     "ids": (torch.int32, 2),
     "supervised": (torch.bool, 2),
     "category": (torch.uint8, 1),

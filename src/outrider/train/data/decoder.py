@@ -24,7 +24,6 @@ class LockstepDecoder:
     """Static key and value caches of B rows and T positions, and the step that fills them.
 
     Attributes:
-        rows, length: B and T.
         position: int64 [1], the position that the next step feeds.
     """
 
@@ -32,8 +31,6 @@ class LockstepDecoder:
         """Allocate the caches."""
         c = target.config
         self.target = target
-        self.rows = rows
-        self.length = length
         self.position = torch.zeros(1, dtype=torch.int64, device=target.device)
         shape = (rows, c.num_kv_heads, length, c.head_dim)
         self._keys = [self._zeros(shape) for _ in range(c.num_layers)]

@@ -1,14 +1,10 @@
-"""The target writes its own training data: user turns, answers, further turns.
-
-Every row is a small state machine on the device. While a script is unfinished its tokens are forced
-(the chat template, an opener, a given prompt); otherwise the model writes, as the user or as the
-assistant. The end token of one role starts the script that leads to the other.
-"""
+"""The target writes its own training data: user turns, answers, further turns."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Final
 
 import torch
 
@@ -23,10 +19,10 @@ from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
 #: After so many batches and rows of which none could be kept, none will be.
-VAIN_BATCHES = 4
-VAIN_ROWS = 256
+VAIN_BATCHES: Final = 4
+VAIN_ROWS: Final = 256
 #: Share of the free memory that a batch may fill.
-CACHE_SHARE = 0.8
+CACHE_SHARE: Final = 0.8
 
 
 def fitting_batch(target: TorchTarget, config: GenerateConfig) -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
 #: A row loops if this many tokens in sequence equal those a short period before.
-LOOP_RUN = 48
+LOOP_RUN: Final = 48
 #: Longest period that counts as a loop.
-LOOP_PERIOD = 40
+LOOP_PERIOD: Final = 40
 
 
 def looping_now(ids: Tensor, supervised: Tensor, upto: int) -> Tensor:

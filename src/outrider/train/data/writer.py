@@ -1,13 +1,14 @@
-"""The state machine that writes batches of conversations.
+"""The writer of conversations: every row of a batch is a small state machine on the device.
 
-Every row is a small state machine on the device. While a script is unfinished its tokens are forced
-(the chat template, an opener, a given prompt); otherwise the model writes, as the user or as the
-assistant. The end token of one role starts the script that leads to the other.
+While a script is unfinished its tokens are forced (the chat template, an opener, a given prompt);
+otherwise the model writes, as the user or as the assistant. The end token of one role starts the
+script that leads to the other.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -24,9 +25,9 @@ from outrider.train.networks.target import TorchTarget
 from outrider.types.progress import Progress, silent
 
 #: Steps between two looks for rows that repeat themselves.
-LOOP_STEP = 32
+LOOP_STEP: Final = 32
 #: Logarithm of a probability share that excludes no token.
-NO_FLOOR = -1e4
+NO_FLOOR: Final = -1e4
 
 
 def sample(logits: Tensor, temperature: Tensor, log_floor: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Batches of blocks: anchors drawn from conversations, their labels, and what their rows see.
+"""Batches of blocks: anchors drawn from conversations, and their labels.
 
-A block of R rows starts at an anchor: the token at position a, already decided, whose own features
-do not exist yet. Context is strictly before the anchor; row j stands at position a + j.
+A block starts at an anchor: the token at position a, already decided. Shapes: B conversations, S
+positions, N blocks a conversation, K drafts a block.
 """
 
 from __future__ import annotations

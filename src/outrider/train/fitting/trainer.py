@@ -32,11 +32,11 @@ from outrider.types.progress import Progress, silent
 #: Name of the file that a run goes on from.
 STATE: Final = "state.pt"
 #: Steps between waits for the GPU, so that the clock is true.
-SYNC_STEPS = 10
+SYNC_STEPS: Final = 10
 #: Distance between the seeds of two processes.
-SEED_STRIDE = 1_000_003
+SEED_STRIDE: Final = 1_000_003
 #: What reading a damaged or foreign state raises, by where the damage is.
-DAMAGE = (
+DAMAGE: Final = (
     OSError,
     EOFError,
     RuntimeError,

@@ -1,4 +1,11 @@
-"""What the rows of blocks see, and attention under such a mask."""
+"""What the rows of blocks see, and attention under such a mask.
+
+A block of R rows starts at an anchor: the token at position a, already decided, whose own features
+do not exist yet. Context is strictly before the anchor; row j stands at position a + j.
+
+Shapes: B conversations, S positions, N blocks a conversation, M = N R block rows a conversation, h
+query heads, g key/value heads, d head width.
+"""
 
 from __future__ import annotations
 

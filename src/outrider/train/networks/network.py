@@ -8,6 +8,7 @@ from outrider.train.networks.block import BlockDrafter
 from outrider.train.networks.mtp import MtpHead
 from outrider.train.networks.shapes import block_config, mtp_config
 
+#: A drafter network of any kind.
 Network = BlockDrafter | MtpHead
 
 

@@ -11,7 +11,7 @@ import torch
 
 from outrider.train.fitting.distributed import ALONE, join_peers
 
-HERE = Path(__file__).parent
+TOYS = Path(__file__).parents[1]
 WORKER = """
 import sys
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_two_processes_train_one_network(tmp_path):
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    path = os.pathsep.join([str(HERE), *filter(None, sys.path)])
+    path = os.pathsep.join([str(TOYS), *filter(None, sys.path)])
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*launch, str(worker), str(tmp_path)],

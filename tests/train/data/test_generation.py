@@ -6,45 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_training import CONFIG, V, torch_target
+from tiny_training import END, FRAME, SMALL, torch_target
 
-from outrider.train.config import GenerateConfig
 from outrider.train.data.chat_frame import (
-    CATEGORIES,
-    FREE,
-    Frame,
     Opening,
-    frame_of,
-    with_prompts,
-    with_turns,
 )
 from outrider.train.data.conversations import Conversations, concatenate, load_conversations
-from outrider.train.data.decoder import LockstepDecoder
 from outrider.train.data.generation import generate
-from outrider.train.data.loops import LOOP_RUN, ever_looping, looping_now
 from outrider.train.data.writer import NO_FLOOR, sample
-from outrider.train.prompts.composer import Turn
-from outrider.types.errors import DrafterError
-
-END = 0
-FRAME = Frame(
-    prefix=(1, 2, 3),
-    header=(4, 5),
-    again=(6, 7),
-    end=END,
-    openers=((FREE,), (Opening((8, 9), whole=False), Opening((10,), whole=False))),
-    follow_ups=(FREE, Opening((11,), whole=False)),
-)
-SMALL = GenerateConfig(
-    samples=24,
-    batch=12,
-    length=64,
-    user_tokens=6,
-    min_room=12,
-    min_supervised=1,
-    key_step=16,
-    seed=4,
-)
 
 
 @pytest.fixture(scope="module")
@@ -157,18 +126,6 @@ def test_long_turns_are_cut_and_still_answered():
         assert marks.index(True) == SMALL.length // 2
 
 
-def test_lockstep_decoding_equals_whole_passes():
-    target = torch_target()
-    ids = torch.randint(V, (3, 20))
-    hidden = target.states(ids, ()).hidden
-    decoder = LockstepDecoder(target, 3, 20, compiled=False)
-    for position in range(20):
-        decoder.position.fill_(position)
-        logits = decoder.step(ids[:, position], 10 if position < 10 else 20)
-        expected = target.logits(hidden[:, position])
-        assert torch.allclose(logits, expected, atol=1e-4)
-
-
 def test_sampling():
     torch.manual_seed(0)
     logits = torch.tensor([[0.0, 2.0, 1.0]]).repeat(4000, 1)
@@ -182,20 +139,6 @@ def test_sampling():
     assert (floored == 2).any()
 
 
-def test_loops_are_found():
-    torch.manual_seed(1)
-    free = torch.randint(V, (1, 160))
-    looping = free.clone()
-    looping[0, 60:140] = torch.tensor([1, 2, 3, 4, 5]).repeat(16)
-    ids = torch.cat([free, looping])
-    answer = torch.ones(2, 160, dtype=torch.bool)
-    assert ever_looping(ids, answer).tolist() == [False, True]
-    assert looping_now(ids, answer, 140).tolist() == [False, True]
-    assert looping_now(ids, answer, 159).tolist() == [False, False]
-    answer[1, 60 + LOOP_RUN - 10 : 140] = False
-    assert ever_looping(ids, answer).tolist() == [False, False]
-
-
 def test_conversations_on_disk(tmp_path, rows):
     path = tmp_path / "rows.safetensors"
     rows.save(path)
@@ -206,50 +149,3 @@ def test_conversations_on_disk(tmp_path, rows):
     assert torch.equal(heldout.ids, rows.ids[-5:])
     assert [p.name for p in tmp_path.iterdir()] == ["rows.safetensors"]
     assert isinstance(again.select(again.greedy), Conversations)
-
-
-class Letters:
-    """A tokenizer of single characters with a template like ChatML."""
-
-    def __init__(self, pattern: str = "<{role}>{content}|") -> None:
-        self.pattern = pattern
-
-    def encode(self, text, *, add_special):
-        return [ord(c) for c in text]
-
-    def render_chat(self, messages, **variables):
-        return "!" + "".join(self.pattern.format(**m) for m in messages) + "<assistant>"
-
-
-def test_frame_of_a_template(tmp_path):
-    frame = frame_of(Letters(), [ord("|")])
-    assert frame.prefix == tuple(map(ord, "!<user>"))
-    assert frame.header == tuple(map(ord, "<assistant>"))
-    assert frame.again == tuple(map(ord, "<user>"))
-    assert frame.end == ord("|")
-    assert frame.openers == ((FREE,),)
-    openers = {name: [Turn(name, whole=True)] for name in CATEGORIES[1:]}
-    taught = with_turns(frame, openers, [Turn("So", whole=False)], Letters())
-    assert [len(turns) for turns in taught.openers] == [1] * len(CATEGORIES)
-    assert taught.openers[1] == (Opening(tuple(map(ord, CATEGORIES[1])), whole=True),)
-    assert taught.follow_ups == (FREE, Opening((83, 111), whole=False))
-    (tmp_path / "prompts").write_text("Hi\n\nYou\n")
-    given = with_prompts(frame, tmp_path / "prompts", Letters())
-    you = Opening(tuple(map(ord, "You")), whole=True)
-    assert given.openers == ((Opening((72, 105), whole=True), you),)
-    (tmp_path / "prompts").write_text("\n")
-    with pytest.raises(DrafterError, match="no prompt"):
-        with_prompts(frame, tmp_path / "prompts", Letters())
-
-
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [("<{role}>{content}", "end token"), ("<{role}>|", "as they are")],
-)
-def test_templates_that_do_not_fit(pattern, message):
-    with pytest.raises(DrafterError, match=message):
-        frame_of(Letters(pattern), [ord("|")])
-
-
-def test_target_shape_is_the_configurations():
-    assert CONFIG.num_layers == len(torch_target().layers)
