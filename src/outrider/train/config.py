@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["dspark", "dflash", "mtp"]
+#: How block rows attend: with a mask of truth values, or in tiles (flex_attention).
+Attention = Literal["dense", "flex"]
 #: How a checkpoint stores its matrices: GGUF's blocks or bfloat16.
 Storage = Literal["bf16", "q8_0", "q4_1"]
 

@@ -13,7 +13,7 @@ import torch
 from outrider.loaders.checkpoint import Checkpoint
 from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
-from outrider.train.config import TrainConfig
+from outrider.train.config import Attention, TrainConfig
 from outrider.train.data.conversations import Conversations
 from outrider.train.data.corpus import conversation_files, conversations
 from outrider.train.data.draft_vocabulary import coverage, draft_vocabulary
@@ -212,7 +212,7 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def attention_of(config: TrainConfig, device: torch.device) -> str:
+def attention_of(config: TrainConfig, device: torch.device) -> Attention:
     """How block rows attend: tiles need a GPU and the compiler."""
     wanted = config.optim.attention
     if wanted == "auto":

@@ -19,9 +19,9 @@ import torch
 from tiny_training import CONFIG, FAST, SHAPE, V, torch_target, written_rows
 from dataclasses import replace
 from outrider.train.fitting.trainer import Trainer
-from outrider.train.networks.block import trimmed_head
+from outrider.train.networks.heads import trimmed_head
 from outrider.train.fitting.distributed import join_peers
-from outrider.train.networks.shapes import new_network
+from outrider.train.networks.network import new_network
 
 torch.set_num_threads(1)
 peers = join_peers()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from outrider.config.drafter import DrafterConfig
 from outrider.models.rotary import rotary_table
+from outrider.train.config import Attention
 from outrider.train.networks.heads import ConfidenceHead, MarkovHead, TrimmedHead
 from outrider.train.networks.layers import (
     LayerModule,
@@ -54,10 +55,10 @@ class BlockDrafter(nn.Module):
 
     Attributes:
         config: the shape.
-        attention: "dense" or "flex".
+        attention: how its rows attend.
     """
 
-    def __init__(self, config: DrafterConfig, attention: str = "dense") -> None:
+    def __init__(self, config: DrafterConfig, attention: Attention = "dense") -> None:
         """Create a network with fresh weights."""
         super().__init__()
         c = config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outrider.config.model import ModelConfig
-from outrider.train.config import Kind, ShapeConfig
+from outrider.train.config import Attention, Kind, ShapeConfig
 from outrider.train.networks.block import BlockDrafter
 from outrider.train.networks.mtp import MtpHead
 from outrider.train.networks.shapes import block_config, mtp_config
@@ -13,7 +13,7 @@ Network = BlockDrafter | MtpHead
 
 
 def new_network(
-    kind: Kind, target: ModelConfig, shape: ShapeConfig, attention: str = "dense"
+    kind: Kind, target: ModelConfig, shape: ShapeConfig, attention: Attention = "dense"
 ) -> Network:
     """A drafter with fresh weights."""
     if kind == "mtp":
