@@ -18,8 +18,8 @@ from outrider.loaders.gguf import GgufCheckpoint
 from outrider.loaders.huggingface import HuggingFaceCheckpoint
 from outrider.loaders.open import open_model
 from outrider.loaders.safetensors import TensorFolder
-from outrider.train.config import load_config
-from outrider.train.frame import read_prompts as read_training_prompts
+from outrider.train.config_file import load_config
+from outrider.train.prompts.prompt_file import read_prompts as read_training_prompts
 from outrider.types.errors import ModelError, OutriderError
 
 

@@ -9,13 +9,13 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
-from test_generation import FRAME, SMALL
-from tiny_training import CONFIG, FAST, SHAPE, V, torch_target, written_rows
+from tiny_training import CONFIG, FAST, FRAME, SHAPE, SMALL, V, torch_target, written_rows
 
 from outrider.cli.main import main
 from outrider.train import run
-from outrider.train.config import GenerateConfig, ShapeConfig, TrainConfig, load_config
-from outrider.train.generate import generate
+from outrider.train.config import GenerateConfig, ShapeConfig, TrainConfig
+from outrider.train.config_file import load_config
+from outrider.train.data.generation import generate
 from outrider.train.ranges import RANGES, check_ranges, check_target
 from outrider.types.errors import DrafterError
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from test_generation import FRAME, SMALL
-from tiny_training import SHAPE, V, torch_target, written_rows
+from tiny_training import FRAME, SHAPE, SMALL, V, torch_target, written_rows
 
 from outrider.cli.main import main
 from outrider.config.memory import Memory
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
-from outrider.train import generate as generation
 from outrider.train import memory
-from outrider.train.config import (
-    GenerateConfig,
-    OptimConfig,
-    ShapeConfig,
-    TrainConfig,
-    load_config,
-)
-from outrider.train.generate import generate
+from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig
+from outrider.train.data import generation
+from outrider.train.data.generation import generate
 from outrider.train.memory import GIB, estimate, memory_faults, plan
 from outrider.train.run import fit
 from outrider.types.errors import DrafterError
@@ -206,25 +199,3 @@ def test_other_faults_stay_what_they_are():
 
 
 # -- settings
-
-
-def test_every_setting_is_printed_with_its_meaning(capsys, tmp_path):
-    assert main(["train", "--show-config"]) == 0
-    printed = capsys.readouterr().out
-    path = tmp_path / "mine.json"
-    path.write_text(printed)
-    assert load_config(path) == TrainConfig()
-    for cls in (TrainConfig, GenerateConfig, ShapeConfig, OptimConfig):
-        for field in fields(cls):
-            assert f'"//{field.name}": "' in printed, field.name
-    assert '"//beta2": "AdamW\'s decay rates; beta1 is also Muon\'s momentum."' in printed
-    path.write_text(printed.replace('"samples": 160000', '"samples": 7'))
-    assert load_config(path).generate.samples == 7
-    path.write_text('{"sampels": 1}')
-    with pytest.raises(DrafterError, match="unknown field 'sampels'"):
-        load_config(path)
-
-
-def test_the_help_points_to_every_setting(capsys):
-    assert main(["train", "--help"]) == 0
-    assert "--show-config" in capsys.readouterr().out

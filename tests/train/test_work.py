@@ -14,8 +14,9 @@ from tiny_training import CONFIG, FAST, SHAPE, V, written_rows
 
 from outrider.cli.main import main
 from outrider.train import run
-from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig, load_config
-from outrider.train.frame import with_prompts
+from outrider.train.config import GenerateConfig, OptimConfig, TrainConfig
+from outrider.train.config_file import load_config
+from outrider.train.data.chat_frame import with_prompts
 from outrider.train.work import FREE, check_ownership
 from outrider.types.errors import DrafterError
 

@@ -17,14 +17,15 @@ from torch import Tensor
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
 from outrider.kernels.weights import RawWeight, raw_float
-from outrider.train.config import OptimConfig, ShapeConfig
-from outrider.train.conversations import Conversations
-from outrider.train.decode import LockstepDecoder
-from outrider.train.evaluate import evaluate
-from outrider.train.loop import Trainer, taps_of
-from outrider.train.network import trimmed_head
-from outrider.train.shapes import new_network
-from outrider.train.target import TorchTarget, decoder_layer, rms_norm
+from outrider.train.config import GenerateConfig, OptimConfig, ShapeConfig
+from outrider.train.data.chat_frame import FREE, Frame, Opening
+from outrider.train.data.conversations import Conversations
+from outrider.train.data.decoder import LockstepDecoder
+from outrider.train.fitting.evaluation import evaluate
+from outrider.train.fitting.trainer import Trainer
+from outrider.train.networks.heads import trimmed_head
+from outrider.train.networks.network import new_network
+from outrider.train.networks.target import TorchTarget, decoder_layer, rms_norm
 
 H, LAYERS, KEYS, V = 64, 4, 8, 48
 LENGTH, BEGIN = 32, 3
@@ -62,6 +63,27 @@ FAST = OptimConfig(
     log_every=10,
     eval_seconds=1e9,
     save_seconds=1e9,
+)
+
+#: A frame of made-up tokens, and how to write conversations within it.
+END = 0
+FRAME = Frame(
+    prefix=(1, 2, 3),
+    header=(4, 5),
+    again=(6, 7),
+    end=END,
+    openers=((FREE,), (Opening((8, 9), whole=False), Opening((10,), whole=False))),
+    follow_ups=(FREE, Opening((11,), whole=False)),
+)
+SMALL = GenerateConfig(
+    samples=24,
+    batch=12,
+    length=64,
+    user_tokens=6,
+    min_room=12,
+    min_supervised=1,
+    key_step=16,
+    seed=4,
 )
 
 
@@ -148,7 +170,7 @@ def evaluated(network, target: TorchTarget, taps=None):
     """Acceptance of real rounds over greedy rows; ``taps`` feeds other layers than trained."""
     head = trimmed_head(target, torch.arange(V))
     rows = written_rows(target, 48, 2, 0.0)
-    return evaluate(network, target, head, rows, taps or taps_of(network), ["all"], 8).overall
+    return evaluate(network, target, head, rows, taps or network.taps, ["all"], 8).overall
 
 
 def trained(kind, target: TorchTarget, folder: Path, shape=SHAPE, optim=FAST):

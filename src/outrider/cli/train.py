@@ -27,8 +27,9 @@ ANSWER_TOKENS = 96
 def _show_config(wanted: bool) -> None:
     if wanted:
         from outrider.train.config import TrainConfig
+        from outrider.train.config_file import documented
 
-        write(TrainConfig().documented())
+        write(documented(TrainConfig()))
         raise typer.Exit
 
 
@@ -86,7 +87,8 @@ def train(
     drafter drafts for real on prompts it has not seen. Without a GPU, batches are made to fit into
     memory.
     """
-    from outrider.train.config import TrainConfig, load_config
+    from outrider.train.config import TrainConfig
+    from outrider.train.config_file import load_config
     from outrider.train.run import train as run
 
     base = load_config(config) if config else TrainConfig()

@@ -12,10 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from outrider.train.command import faults_in_one_line
-from outrider.train.config import load_config
-from outrider.train.peers import join_peers
+from outrider.train.config_file import load_config
+from outrider.train.data.corpus import write_conversations
+from outrider.train.fitting.distributed import join_peers
 from outrider.train.ranges import check_ranges
-from outrider.train.run import open_target, silent_line, train, write_conversations
+from outrider.train.run import open_target, silent_line, train
 from outrider.types.progress import silent
 
 

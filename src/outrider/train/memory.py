@@ -20,6 +20,8 @@ import torch
 from outrider.config.memory import Memory
 from outrider.config.model import ModelConfig
 from outrider.train.config import TrainConfig
+from outrider.train.fitting.judge import JUDGED
+from outrider.train.fitting.loss import TEACHER_ROWS
 from outrider.types.errors import DrafterError
 
 FLOAT: Final = 4
@@ -39,13 +41,9 @@ STATE_COPIES: Final = 4
 MASK_BYTES: Final = 5
 #: float32 values per token of the vocabulary when one row draws its next token.
 DRAW_COPIES: Final = 6
-#: Positions whose logits over the whole vocabulary are in memory together, twice.
-TEACHER_ROWS: Final = 1024
 #: Bytes of a token of a conversation, and how often all of them are in memory.
 TOKEN_BYTES: Final = 5
 DATA_COPIES: Final = 4
-#: Conversations that are judged together without a GPU.
-JUDGED: Final = 2
 GIB: Final = 1 << 30
 
 

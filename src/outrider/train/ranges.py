@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from outrider.config.model import ModelConfig
 from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
+from outrider.train.config import TrainConfig
 from outrider.types.errors import DrafterError
 from outrider.types.numbers import shown
-
-if TYPE_CHECKING:
-    from outrider.config.model import ModelConfig
-    from outrider.train.config import TrainConfig
 
 #: Most of anything that is counted; the seeds of a run are derived from products with such counts.
 MANY: Final = 2**31 - 1

@@ -9,44 +9,36 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from torch import nn
 
-from outrider.kernels.tensors import index_range
 from outrider.loaders.checkpoint import Checkpoint
 from outrider.loaders.open import open_model
 from outrider.text.tokenizer import Tokenizer
-from outrider.train.compose import Composer, plain_words
-from outrider.train.config import GenerateConfig, TrainConfig
-from outrider.train.conversations import ANEW, Conversations, concatenate, load_conversations
-from outrider.train.evaluate import Evaluation, evaluate
-from outrider.train.export import Weights, export_checkpoint, stored_weights
-from outrider.train.frame import (
-    CATEGORIES,
-    Frame,
-    frame_of,
-    read_prompts,
-    with_prompts,
-    with_turns,
-)
-from outrider.train.generate import generate
-from outrider.train.loop import History, Trainer, taps_of
-from outrider.train.memory import JUDGED, memory_faults, plan
-from outrider.train.network import TrimmedHead, trimmed_head
-from outrider.train.peers import ALONE, Peers
-from outrider.train.plot import plot_history
+from outrider.train.config import Attention, TrainConfig
+from outrider.train.data.conversations import Conversations
+from outrider.train.data.corpus import conversation_files, conversations
+from outrider.train.data.draft_vocabulary import coverage, draft_vocabulary
+from outrider.train.export.checkpoint import export_checkpoint, stored_weights
+from outrider.train.files import make_folder
+from outrider.train.fitting.distributed import ALONE, Peers
+from outrider.train.fitting.evaluation import Evaluation
+from outrider.train.fitting.history import History
+from outrider.train.fitting.judge import Judge
+from outrider.train.fitting.plot import plot_history
+from outrider.train.fitting.trainer import Trainer
+from outrider.train.memory import memory_faults, plan
+from outrider.train.networks.heads import trimmed_head
+from outrider.train.networks.network import new_network
+from outrider.train.networks.target import TorchTarget
+from outrider.train.prompts.prompt_file import read_prompts
 from outrider.train.ranges import check_ranges, check_target
-from outrider.train.shapes import coverage, draft_vocabulary, new_network
-from outrider.train.target import TorchTarget
-from outrider.train.work import check_ownership, conversation_files, make_folder, write_config
+from outrider.train.work import check_ownership, write_config
 from outrider.types.errors import DrafterError
 from outrider.types.progress import Progress, silent
 
-#: Held-out rows of the evaluations during training; the final one uses all.
-QUICK_ROWS = 96
 #: No more than one of so many conversations is held out.
 HELDOUT_SHARE: Final = 4
 #: Longest rows for which dense masks were measured to be faster than tiles.
-DENSE_LENGTH = 640
+DENSE_LENGTH: Final = 640
 
 
 def silent_line(line: str) -> None:
@@ -155,16 +147,6 @@ def load_target(
     return TorchTarget(checkpoint.config, checkpoint.tensor, device, dtype, progress), tokenizer
 
 
-def open_frame(config: GenerateConfig, target: TorchTarget, tokenizer: Tokenizer) -> Frame:
-    """Find the frame of a target's chats, and compose or read the user turns."""
-    frame = frame_of(tokenizer, target.config.eos_ids)
-    words = plain_words(tokenizer, tokenizer.vocab_size)
-    composer = Composer(config.seed, words)
-    openers, follow_ups = composer.openers(config.openers), composer.follow_ups(config.openers)
-    frame = with_turns(frame, openers, follow_ups, tokenizer)
-    return with_prompts(frame, Path(config.prompts), tokenizer) if config.prompts else frame
-
-
 def fit(
     target: TorchTarget,
     rows: Conversations,
@@ -220,70 +202,6 @@ def write_report(report: Report, history: History, work: Path, config: TrainConf
     plot_history(history.log, work / "training.png", f"{config.kind} for {Path(config.model).stem}")
 
 
-def conversations(
-    target: TorchTarget,
-    tokenizer: Tokenizer,
-    config: TrainConfig,
-    progress: Progress = silent,
-) -> Conversations:
-    """Load all conversations of the data folder, or write them if there are none."""
-    paths = conversation_files(config)
-    if not paths:
-        folder = Path(config.data or config.work)
-        paths = [write_conversations(target, tokenizer, config.generate, folder, progress)]
-    parts = [load_conversations(path) for path in paths]
-    vocab = target.config.vocab_size
-    for path, part in zip(paths, parts, strict=True):
-        if part.ids.shape[1] != parts[0].ids.shape[1]:
-            raise DrafterError(f"{path}: has rows of another length than {paths[0].name}")
-        if part.ids.numel() and not 0 <= int(part.ids.min()) <= int(part.ids.max()) < vocab:
-            raise DrafterError(f"{path}: has tokens that the model has not; {ANEW}")
-    return concatenate(parts)
-
-
-def write_conversations(
-    target: TorchTarget,
-    tokenizer: Tokenizer,
-    config: GenerateConfig,
-    folder: Path,
-    progress: Progress = silent,
-) -> Path:
-    """Let the target write conversations into a folder; the file is named by the seed."""
-    make_folder(folder)
-    path = folder / f"conversations-{config.seed}.safetensors"
-    frame = open_frame(config, target, tokenizer)
-    fast = target.device.type == "cuda"
-    generate(target, frame, config, progress, fast=fast).save(path)
-    return path
-
-
-class Judge:
-    """Evaluates a network's weights on held-out greedy rows, in an uncompiled twin of it."""
-
-    def __init__(
-        self, config: TrainConfig, target: TorchTarget, head: TrimmedHead, heldout: Conversations
-    ) -> None:
-        self._target = target
-        self._head = head
-        self._rows = heldout.select(heldout.greedy)
-        self._twin = new_network(config.kind, target.config, config.shape).to(target.device)
-        self._batch = 8 if target.device.type == "cuda" else JUDGED
-
-    def quick(self, network: nn.Module) -> Evaluation:
-        """Acceptance on some of the rows."""
-        count = min(QUICK_ROWS, len(self._rows))
-        return self._judge(network.state_dict(), self._rows.select(index_range(0, count)))
-
-    def full(self, weights: Weights) -> Evaluation:
-        """Acceptance on all rows with a network's weights."""
-        return self._judge(weights, self._rows)
-
-    def _judge(self, weights: Weights, rows: Conversations) -> Evaluation:
-        twin, target = self._twin, self._target
-        twin.load_state_dict(weights)
-        return evaluate(twin, target, self._head, rows, taps_of(twin), CATEGORIES, self._batch)
-
-
 def pick_device(name: str) -> torch.device:
     """The device of a configuration; DrafterError if this machine has none of that kind."""
     available = torch.cuda.is_available()
@@ -294,7 +212,7 @@ def pick_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def attention_of(config: TrainConfig, device: torch.device) -> str:
+def attention_of(config: TrainConfig, device: torch.device) -> Attention:
     """How block rows attend: tiles need a GPU and the compiler."""
     wanted = config.optim.attention
     if wanted == "auto":

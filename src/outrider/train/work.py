@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 from outrider.loaders.files import user_path
-from outrider.train.config import TrainConfig, load_config
+from outrider.train.config import TrainConfig
+from outrider.train.config_file import load_config
+from outrider.train.data.corpus import CONVERSATIONS
+from outrider.train.files import replacing
+from outrider.train.fitting.trainer import STATE
 from outrider.types.errors import DrafterError
 
 CONFIG: Final = "config.json"
-STATE: Final = "state.pt"
-CONVERSATIONS: Final = "conversations-*.safetensors"
 #: Fields that may change between runs on one folder: where the run takes place, how long it is
 #: and what it leaves, but neither its data nor the network.
 FREE: Final = frozenset(
@@ -39,11 +38,6 @@ FREE: Final = frozenset(
 #: Fields that are paths, or names that stand for paths; "" is none.
 PATHS: Final = frozenset({"model", "data", "generate.prompts"})
 REMEDY: Final = "name another --work folder, or delete this one"
-
-
-def conversation_files(config: TrainConfig) -> list[Path]:
-    """The files of conversations that a run reads, none if it has to write them."""
-    return sorted(Path(config.data or config.work).glob(CONVERSATIONS))
 
 
 def check_ownership(config: TrainConfig) -> None:
@@ -102,29 +96,6 @@ def _same(name: str, old: object, new: object) -> bool:
 
 def _resolved(path: object) -> Path:
     return user_path(str(path)).resolve()
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there, and check that files can be written into it.
-
-    Raises:
-        DrafterError: it cannot be made or written to.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise DrafterError(f"{folder}: cannot be written to: {reason}") from None
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, which then takes the place of ``path``: that one is whole or as before."""
-    partial = path.with_suffix(".partial")
-    yield partial
-    os.replace(partial, path)
 
 
 def write_config(config: TrainConfig) -> None:

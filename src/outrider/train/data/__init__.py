@@ -1,0 +1,1 @@
+"""Training data: conversations that the target writes."""

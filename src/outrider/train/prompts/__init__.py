@@ -1,0 +1,1 @@
+"""User turns that training conversations begin with, composed of templates and words."""
