@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ PAGES = [*sorted(ROOT.glob("docs/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "READ
 SOURCE = ROOT / "src" / "outrider"
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 LINK = re.compile(r"\]\(([^)#:]+)\)")
-CONSTANT = re.compile(r"^\| `([\w.]+)\.(\w+)` \| ([^|]+) \|", re.MULTILINE)
 
 
 def missing(page: Path) -> list[str]:
@@ -37,23 +36,24 @@ def test_a_path_that_leads_nowhere_is_noticed(tmp_path: Path) -> None:
     assert missing(page) == ["kernels/nothing.py", "b.md"]
 
 
-def constants() -> list[tuple[str, str, str]]:
-    """Module, name and value of every row of the table of constants."""
-    return CONSTANT.findall((ROOT / "docs" / "constants.md").read_text(encoding="utf-8"))
+def constants_script() -> dict[str, Any]:
+    """What ``scripts/constants`` defines."""
+    return runpy.run_path(str(ROOT / "scripts" / "constants"))
 
 
-def shown(value: Any) -> str:
-    """A constant as the table shows it."""
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+def test_the_page_of_constants_says_what_the_code_says() -> None:
+    page = (ROOT / "docs" / "constants.md").read_text(encoding="utf-8")
+    assert page == constants_script()["page"](), "scripts/constants > docs/constants.md"
 
 
-@pytest.mark.parametrize(("module", "name", "value"), constants(), ids=str)
-def test_constants_have_the_values_that_are_documented(module: str, name: str, value: str) -> None:
-    assert shown(getattr(importlib.import_module(f"outrider.{module}"), name)) == value.strip()
+def test_numbers_without_a_comment_are_not_documented() -> None:
+    text = "#: Why.\nA: Final = 1\nB: Final = 2.5\n\nC: Final = 3\n#: Text.\nD: Final = 'x'\n"
+    assert list(constants_script()["blocks"](text)) == [([("A", "1"), ("B", "2.5")], "Why.")]
 
 
-def test_every_constant_of_the_draft_length_policy_is_documented() -> None:
-    documented = {(module, name) for module, name, _ in constants()}
+def test_every_number_of_the_draft_length_policy_says_where_it_came_from() -> None:
+    blocks = constants_script()["blocks"]
     for path in sorted((SOURCE / "draft_length").glob("*.py")):
-        names = re.findall(r"^(_?[A-Z][A-Z_]+): Final", path.read_text(encoding="utf-8"), re.M)
-        assert {(f"draft_length.{path.stem}", name) for name in names} <= documented
+        text = path.read_text(encoding="utf-8")
+        explained = {name for numbers, _ in blocks(text) for name, _ in numbers}
+        assert set(re.findall(r"^(_?[A-Z][A-Z_]+): Final\S* = [\d(]", text, re.M)) <= explained
