@@ -1,4 +1,4 @@
-"""``models``, ``drafters`` and ``inspect``: what is here, by the names that commands take."""
+"""``models`` and ``drafters``: what is here, by the names that commands take."""
 
 from __future__ import annotations
 
@@ -113,17 +113,3 @@ def test_the_lists_are_tables(outrider: Any, command: str) -> None:
     shown = outrider(command).out
     names = [entry["name"] for entry in outrider(command, "--json").json()[command]]
     assert all(f"\n {name} " in shown for name in names)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("smollm2-dspark", "dspark"), ("smollm2-mtp", "mtp"), ("auto", "auto"), ("none", "none")],
-)
-def test_inspect_takes_what_drafter_takes(outrider: Any, name: str, kind: str) -> None:
-    facts = outrider("inspect", name, "--json").json()
-    assert facts["kind"] == kind
-    if kind == "auto":
-        assert facts["shipped"] == ["smollm2-dspark", "smollm2-mtp"]
-    shown = outrider("inspect", name).out
-    assert shown.startswith("kind ")
-    assert kind in shown

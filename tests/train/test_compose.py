@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.cli.prompts import builtin_prompts
+from outrider.cli.bench.prompts import builtin_prompts
 from outrider.train.compose import Composer, Turn, plain_words
 from outrider.train.follow_ups import FOLLOW_UPS
 from outrider.train.frame import read_prompts

@@ -137,7 +137,7 @@ def _cached_drafters() -> Iterator[Entry]:
 
 def _drafter(name: str, folder: Path, origin: str) -> Iterator[Entry]:
     """The drafter in a folder, unless there is none or it cannot be read."""
-    from outrider.cli.facts import describe_drafter
+    from outrider.cli.inspect.facts import describe_drafter
     from outrider.kernels.reference import ReferenceKernels
 
     try:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from outrider.cli import check as check_module
-from outrider.cli.audit import Case, Probe, drafted_cases, plain_cases, probes
-from outrider.cli.check import difference
+from outrider.cli.check.cases import Case, Probe, drafted_cases, plain_cases, probes
+from outrider.cli.check.command import difference
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.output import CompletionOutput, TokenLogprob
 from outrider.verify.samplers import DirectSampler

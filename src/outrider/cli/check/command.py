@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from outrider.cli.audit import (
+from outrider.cli.check.cases import (
     CONTEXT,
     LENGTHS,
     MAX_DRAFT_LENGTH,
@@ -122,7 +122,7 @@ class Audit:
 
     def run_plain(self, progress: Progress) -> None:
         """Decode every request alone and without a drafter: what all others must equal."""
-        from outrider.cli.replay import ReplayDrafter
+        from outrider.cli.check.replay import ReplayDrafter
         from outrider.engine import Engine
 
         engine = Engine(self._target, None, self._config)

@@ -25,7 +25,7 @@ def inspect(
     json: AsJson = False,
 ) -> None:
     """Show what a model or drafter is and costs."""
-    from outrider.cli.facts import describe_built_in, describe_drafter, describe_model
+    from outrider.cli.inspect.facts import describe_built_in, describe_drafter, describe_model
     from outrider.kernels.select import select
     from outrider.loaders.open import open_model
 
