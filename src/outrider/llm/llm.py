@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, Self, Unpack
 
-from outrider.assembly.engine import make_engine
+from outrider.assembly.engine import assemble
+from outrider.assembly.target import make_target
 from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.kv import KvDtype
 from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.kernels.isolation import isolated
-from outrider.kernels.select import select
 from outrider.llm.arguments import (
     check_call,
     check_options,
@@ -36,7 +36,7 @@ from outrider.llm.inputs import (
     prompts_of,
 )
 from outrider.llm.owner import EngineOwner
-from outrider.models.target import Target, load_target
+from outrider.models.target import Target
 from outrider.text.messages import checked_messages
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError
@@ -97,8 +97,14 @@ class LLM:
         drafts = place("drafter", drafter, '"auto" or "none"')
         path = None if kernels is None else text("kernels", kernels, '"reference"')
         check_progress(progress)
-        table = select(text("device", device, '"cpu"'), thread_count(threads), path)
-        target = load_target(spec, table, config.max_model_len, progress)
+        target = make_target(
+            spec,
+            device=text("device", device, '"cpu"'),
+            threads=thread_count(threads),
+            kernels=path,
+            max_model_len=config.max_model_len,
+            progress=progress,
+        )
         self._bind(target, drafts, config, progress)
         if self._note is not None:
             _LOG.warning("%s", self._note)
@@ -107,11 +113,12 @@ class LLM:
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
         self._config = config
         self._drafter = drafter
-        engine, budget = make_engine(target, drafter, config, progress)
+        parts = assemble(target, drafter, config, progress)
+        engine = parts.engine()
         self._engine: Engine | None = engine
         self._owner = EngineOwner(engine)
-        self._target = target.reaching(budget.max_model_len)
-        self._note = budget.note
+        self._target = parts.target
+        self._note = parts.budget.note
 
     def variant(
         self, drafter: str | os.PathLike[str] | None = None, **options: Unpack[EngineOptions]
