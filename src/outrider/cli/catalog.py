@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from outrider.cli.console import show_bytes, write, write_json
+from outrider.cli.console import write, write_json
 from outrider.cli.options import AsJson
 from outrider.cli.table import write_table
 from outrider.types.errors import OutriderError
+from outrider.types.sizes import show_bytes
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Final, Literal, TypedDict, get_args
 
 from outrider.config.kv import KV_CACHE_DTYPES, KvCacheDtype
 from outrider.types.errors import RequestError
+from outrider.types.lines import shown
 from outrider.types.names import Parameters
-from outrider.types.numbers import integer, number, shown
+from outrider.types.numbers import integer, number
 from outrider.types.synonyms import OPTIONS
 
 Verification = Literal["coupled", "rejection"]

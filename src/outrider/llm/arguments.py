@@ -9,8 +9,9 @@ from typing import Final
 
 from outrider.config.engine import EngineConfig
 from outrider.types.errors import RequestError
+from outrider.types.lines import shown
 from outrider.types.names import refuse_unknown
-from outrider.types.numbers import integer, shown
+from outrider.types.numbers import integer
 from outrider.types.sampling import SamplingParams
 from outrider.types.synonyms import CALLS, OPTIONS
 

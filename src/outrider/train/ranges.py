@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
 from outrider.types.errors import DrafterError
-from outrider.types.numbers import shown
+from outrider.types.lines import shown
 
 if TYPE_CHECKING:
     from outrider.config.model import ModelConfig

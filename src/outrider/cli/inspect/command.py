@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.cli.console import progress_bars, show_bytes, write, write_json
+from outrider.cli.console import progress_bars, write, write_json
 from outrider.cli.options import AsJson, DeviceName, KernelsName, KvCacheDtypeName, Threads
 from outrider.types.errors import DrafterError, ModelError
 from outrider.types.progress import Progress
+from outrider.types.sizes import show_bytes
 
 
 def inspect(
