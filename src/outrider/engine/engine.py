@@ -190,6 +190,12 @@ class Engine:
                 "prompt",
                 f"token {self._shown(outside[0])} is outside the vocabulary of {vocab_size}",
             )
+        if self._max_len < 2:
+            raise RequestError(
+                "max_model_len",
+                f"a context of {self._max_len} token has no room for a prompt and an answer; it "
+                "must be at least 2",
+            )
         if len(prompt) >= self._max_len:
             raise RequestError(
                 "prompt",

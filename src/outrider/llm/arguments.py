@@ -53,6 +53,26 @@ def check_call(unknown: Iterable[str], known: Sequence[str], call: str) -> None:
     refuse_unknown(unknown, known, CALLS, f"argument of LLM.{call}")
 
 
+def check_count(unnamed: Sequence[object], known: Sequence[str], call: str) -> None:
+    """Refuse arguments without a name beyond those that a call takes.
+
+    Args:
+        unnamed: those beyond.
+        known: those it takes, in order.
+        call: what the user called, as in "LLM.chat".
+
+    Raises:
+        RequestError: there is one.
+    """
+    if unnamed:
+        alone = "alone " if len(known) == 1 else ""
+        raise RequestError(
+            call,
+            f"takes {', '.join(known)} {alone}without a name; write name=value for "
+            f"{shown(unnamed[0])}",
+        )
+
+
 def check_progress(progress: object) -> None:
     """Refuse what cannot be told about progress.
 
@@ -102,11 +122,13 @@ def place(name: str, value: object, example: str) -> str:
     """Return a name or a path as text; what names a path (pathlib's, for one) counts.
 
     Raises:
-        RequestError: it is neither.
+        RequestError: it is neither, or empty.
     """
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise RequestError(name, f"must be text or a path, such as {example}, not {shown(value)}")
+    if not path.strip():
+        raise RequestError(name, f"is empty; give a name or a path, such as {example}")
     return path
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Self, Unpack
+from typing import Final, NoReturn, Self, SupportsIndex, Unpack
 
 from outrider.assembly.engine import assemble
 from outrider.assembly.target import make_target
@@ -19,6 +19,7 @@ from outrider.engine.request import Request
 from outrider.kernels.isolation import isolated
 from outrider.llm.arguments import (
     check_call,
+    check_count,
     check_options,
     check_progress,
     check_variant,
@@ -62,7 +63,7 @@ class LLM:
     def __init__(
         self,
         model: str | os.PathLike[str] = "smollm2",
-        *,
+        *unnamed: object,
         drafter: str | os.PathLike[str] = "auto",
         device: str = "auto",
         threads: int | None = None,
@@ -77,6 +78,7 @@ class LLM:
 
         Args:
             model: "smollm2", a checkpoint folder, a .gguf file, or a hub id.
+            *unnamed: refused; everything else goes by name.
             drafter: "auto", "none", "ngram", a shipped one by name, a checkpoint folder, or a hub
                 id.
             device: "auto" or "cpu".
@@ -91,6 +93,7 @@ class LLM:
                 option, and what other engines call by that name.
             OutriderError: something cannot be loaded or does not fit.
         """
+        check_count(unnamed, ("model",), "LLM")
         check_options(options)
         config = EngineConfig(**options)
         spec = place("model", model, '"smollm2"')
@@ -121,17 +124,22 @@ class LLM:
         self._note = parts.budget.note
 
     def variant(
-        self, drafter: str | os.PathLike[str] | None = None, **options: Unpack[EngineOptions]
+        self,
+        drafter: str | os.PathLike[str] | None = None,
+        *unnamed: object,
+        **options: Unpack[EngineOptions],
     ) -> LLM:
         """Return another engine over the same loaded weights.
 
         Args:
             drafter: as in the constructor; None keeps what this one was given.
+            *unnamed: refused; everything else goes by name.
             options: fields of ``EngineConfig`` to change; None stands for a default again.
 
         Raises:
             OutriderError: as in the constructor.
         """
+        check_count(unnamed, ("drafter",), "LLM.variant")
         check_variant(options)
         config = replace(self._config, **options)
         drafts = self._drafter if drafter is None else place("drafter", drafter, '"none"')
@@ -155,6 +163,18 @@ class LLM:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            RequestError: always; it says what to do instead.
+        """
+        raise RequestError(
+            "llm",
+            "cannot be pickled or copied, as its engine runs in this process; make an LLM where it "
+            "is needed, or another engine over the same weights with llm.variant()",
+        )
 
     def __repr__(self) -> str:
         if self._engine is None:
@@ -207,6 +227,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
+        *unnamed: object,
         **unknown: object,
     ) -> list[RequestOutput]:
         """Complete raw prompts, batched.
@@ -215,14 +236,18 @@ class LLM:
             prompts: one prompt or many; text is fed as it is, without a chat template.
             params: one for all, or one per prompt.
             progress: told as requests finish.
+            *unnamed: refused by number.
             **unknown: refused by name.
 
         Raises:
             RequestError: a prompt or a parameter cannot be served, or there is no such argument.
                 Nothing is generated then.
-            NumericsError: the model's output for one of them is not finite.
+            NumericsError: the model's output for one of them is not finite. It is raised when all
+                have ended, and its ``outputs`` are what each of them has.
         """
-        check_call(unknown, ("prompts", "params", "progress"), "generate")
+        known = ("prompts", "params", "progress")
+        check_count(unnamed, known, "LLM.generate")
+        check_call(unknown, known, "generate")
         return self._run([self._raw(prompt) for prompt in prompts_of(prompts)], params, progress)
 
     def chat(
@@ -230,6 +255,7 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
+        *unnamed: object,
         **unknown: object,
     ) -> list[RequestOutput]:
         """Answer conversations, batched; each is rendered through the model's chat template.
@@ -240,20 +266,25 @@ class LLM:
                 assistant's tool calls it may be missing.
             params: one for all, or one per conversation.
             progress: told as requests finish.
+            *unnamed: refused by number.
             **unknown: refused by name.
 
         Raises:
             RequestError: a conversation or a parameter cannot be served, or there is no such
                 argument. Nothing is generated then.
-            NumericsError: the model's output for one of them is not finite.
+            NumericsError: the model's output for one of them is not finite. It is raised when all
+                have ended, and its ``outputs`` are what each of them has.
         """
-        check_call(unknown, ("messages", "params", "progress"), "chat")
+        known = ("messages", "params", "progress")
+        check_count(unnamed, known, "LLM.chat")
+        check_call(unknown, known, "chat")
         return self._run([self._chat(one) for one in conversations_of(messages)], params, progress)
 
     def stream(
         self,
         prompt: Prompt | Conversation,
         params: SamplingParams | None = None,
+        *unnamed: object,
         **unknown: object,
     ) -> Stream:
         """Complete one raw prompt (text or tokens) or answer one conversation, piece by piece.
@@ -261,7 +292,9 @@ class LLM:
         Raises:
             RequestError: the prompt or a parameter cannot be served, or there is no such argument.
         """
-        check_call(unknown, ("prompt", "params"), "stream")
+        known = ("prompt", "params")
+        check_count(unnamed, known, "LLM.stream")
+        check_call(unknown, known, "stream")
         (one,) = params_of(params, 1)
         talk = is_conversation(prompt)
         request = self._chat(checked_messages(prompt)) if talk else self._raw(prompt_of(prompt))

@@ -21,7 +21,7 @@ from typing import Final
 
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
-from outrider.types.errors import OutriderError, RequestError
+from outrider.types.errors import NumericsError, OutriderError, RequestError
 from outrider.types.output import RequestOutput
 
 #: Rounds that a stream may run ahead of its reader, so that reading and computing overlap.
@@ -69,15 +69,20 @@ class Entry:
         """Whether a round should run for its reader, who is not waiting at the moment."""
         return self.ahead is not None and self.ahead < AHEAD and not self.ended
 
-    def result(self) -> RequestOutput:
-        """What became of it; raises what its callers are to be told."""
+    def outcome(self) -> RequestOutput:
+        """What became of it, be it a failure of its own; raises what its callers are to be told."""
         if self.error is not None:
             raise self.error
         if self.output is None:
             raise RequestError("request", "has not ended")
-        if self.output.error is not None:
-            raise self.output.error
         return self.output
+
+    def result(self) -> RequestOutput:
+        """What became of it; raises what its callers are to be told, or what made it fail."""
+        output = self.outcome()
+        if output.error is not None:
+            raise output.error
+        return output
 
 
 @dataclass(eq=False)
@@ -229,14 +234,16 @@ class EngineOwner:
     def outputs(
         self, tickets: Sequence[Ticket], progress: Callable[[int], None]
     ) -> list[RequestOutput]:
-        """Wait until all have ended.
+        """Wait until all have ended. One that fails keeps nobody else from ending.
 
         Args:
             tickets: what ``submit`` returned.
             progress: told how many have ended, whenever that changes.
 
         Raises:
-            Exception: what made the first of them fail.
+            NumericsError: the model's output for one of them is not finite; the error has the
+                outputs of all.
+            Exception: what else made the first of them fail; at once if the engine could not go on.
         """
         entries = [ticket.entry for ticket in tickets]
         known = 0
@@ -245,9 +252,16 @@ class EngineOwner:
             known = _ended(entries)
             for entry in entries:
                 if entry.ended:
-                    entry.result()
+                    entry.outcome()
             progress(known)
-        return [entry.result() for entry in entries]
+        outputs = [entry.outcome() for entry in entries]
+        failure = next((output.error for output in outputs if output.error is not None), None)
+        if isinstance(failure, NumericsError):
+            # Another one: its traceback holds this frame, which must not hold itself.
+            raise NumericsError(failure.place, outputs) from failure
+        if failure is not None:
+            raise failure
+        return outputs
 
     def send(self, message: Message) -> None:
         """Send a message and wait until it is answered.
