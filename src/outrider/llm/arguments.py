@@ -44,12 +44,21 @@ def check_variant(options: Iterable[str]) -> None:
     refuse_unknown(names, ("drafter", *ENGINE), OPTIONS, "option of LLM.variant")
 
 
-def check_call(unknown: Iterable[str], known: Sequence[str], call: str) -> None:
+def check_call(
+    call: str, known: Sequence[str], unnamed: Sequence[object], unknown: Iterable[str]
+) -> None:
     """Refuse arguments that a call does not have.
+
+    Args:
+        call: the method.
+        known: the arguments it has, in order.
+        unnamed: what was given without a name beyond those.
+        unknown: names that were given besides.
 
     Raises:
         RequestError: it names the argument and what would be right.
     """
+    check_count(unnamed, known, f"LLM.{call}")
     refuse_unknown(unknown, known, CALLS, f"argument of LLM.{call}")
 
 

@@ -245,9 +245,7 @@ class LLM:
             NumericsError: the model's output for one of them is not finite. It is raised when all
                 have ended, and its ``outputs`` are what each of them has.
         """
-        known = ("prompts", "params", "progress")
-        check_count(unnamed, known, "LLM.generate")
-        check_call(unknown, known, "generate")
+        check_call("generate", ("prompts", "params", "progress"), unnamed, unknown)
         return self._run([self._raw(prompt) for prompt in prompts_of(prompts)], params, progress)
 
     def chat(
@@ -275,9 +273,7 @@ class LLM:
             NumericsError: the model's output for one of them is not finite. It is raised when all
                 have ended, and its ``outputs`` are what each of them has.
         """
-        known = ("messages", "params", "progress")
-        check_count(unnamed, known, "LLM.chat")
-        check_call(unknown, known, "chat")
+        check_call("chat", ("messages", "params", "progress"), unnamed, unknown)
         return self._run([self._chat(one) for one in conversations_of(messages)], params, progress)
 
     def stream(
@@ -292,9 +288,7 @@ class LLM:
         Raises:
             RequestError: the prompt or a parameter cannot be served, or there is no such argument.
         """
-        known = ("prompt", "params")
-        check_count(unnamed, known, "LLM.stream")
-        check_call(unknown, known, "stream")
+        check_call("stream", ("prompt", "params"), unnamed, unknown)
         (one,) = params_of(params, 1)
         talk = is_conversation(prompt)
         request = self._chat(checked_messages(prompt)) if talk else self._raw(prompt_of(prompt))
