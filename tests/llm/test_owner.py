@@ -21,7 +21,8 @@ from outrider import LLM, OutriderError, RequestError, SamplingParams
 from outrider.config.engine import EngineConfig
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request
-from outrider.llm.owner import AHEAD, EngineOwner
+from outrider.llm.desk import AHEAD
+from outrider.llm.owner import EngineOwner
 from support.run import alone, make_engine, views
 from support.tiny import tiny_target
 
