@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers
 
 from outrider.cli.main import main
+from support.warm import ForkServer
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 32, 64, 4, 2, 8, 2
 MARKUP = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -178,27 +177,25 @@ def outrider(capsys: pytest.CaptureFixture[str]) -> Outrider:
     return run
 
 
+@pytest.fixture(scope="session")
+def server() -> Iterator[ForkServer]:
+    """Starts commands in processes of their own, which need not import anything."""
+    made = ForkServer()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def process() -> Outrider:
+def process(server: ForkServer) -> Outrider:
     """Run a command in a process of its own, as a user does."""
 
     def run(*arguments: object, stdin: str = "") -> Ended:
-        source = Path(__file__).parents[2] / "src"
-        paths = [str(source), os.environ.get("PYTHONPATH", "")]
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from outrider.cli.main import run; run()",
-                *map(str, arguments),
-            ],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        command = server.start(
+            [str(argument) for argument in arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
-        return Ended(done.returncode, done.stdout, done.stderr)
+        out, errors = command.communicate(stdin.encode())
+        return Ended(command.wait(), out.decode(), errors.decode())
 
     return run

@@ -1,4 +1,4 @@
-"""``models``, ``drafters`` and ``inspect``: what is here, by the names that commands take."""
+"""``models`` and ``drafters``: what is here, by the names that commands take."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import os
 import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src"
+from support.warm import ForkServer
+
 COMMIT = "b" * 40
 
 
@@ -29,19 +30,22 @@ def cache(home: Path, name: str, source: str | None, *, branch: str = "main") ->
     return snapshot
 
 
-def listed(command: str, home: Path, **environment: str) -> dict[str, Any]:
-    """What a command lists, by name. The hub library finds its cache when it is imported."""
+@pytest.fixture
+def listed(server: ForkServer) -> Callable[..., dict[str, Any]]:
+    """What a command lists, by name; the hub library finds its cache when it is imported."""
     base = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "outrider", command, "--json"],
-        cwd=SOURCE,
-        env=base | (environment or {"HF_HOME": str(home)}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    return {entry["name"]: entry for entry in json.loads(done.stdout)[command]}
+
+    def names(command: str, home: Path, **environment: str) -> dict[str, Any]:
+        process = server.start(
+            [command, "--json"],
+            stdout=subprocess.PIPE,
+            environment=base | (environment or {"HF_HOME": str(home)}),
+        )
+        out, errors = process.communicate()
+        assert (process.returncode, errors) == (0, b"")
+        return {entry["name"]: entry for entry in json.loads(out)[command]}
+
+    return names
 
 
 @pytest.fixture
@@ -59,7 +63,9 @@ def home(tmp_path: Path, tiny: str, drafter: str) -> Path:
     return tmp_path
 
 
-def test_models_are_the_embedded_one_and_what_the_cache_can_serve(home: Path, tiny: str) -> None:
+def test_models_are_the_embedded_one_and_what_the_cache_can_serve(
+    listed: Any, home: Path, tiny: str
+) -> None:
     found = listed("models", home)
     cached = {name: entry for name, entry in found.items() if entry["origin"] == "cached"}
     assert set(cached) == {"org/tiny"}
@@ -70,7 +76,7 @@ def test_models_are_the_embedded_one_and_what_the_cache_can_serve(home: Path, ti
     assert listed("models", home, HF_HUB_CACHE=str(home / "hub")) == found
 
 
-def test_a_gguf_file_of_the_cache_has_its_own_name(tmp_path: Path) -> None:
+def test_a_gguf_file_of_the_cache_has_its_own_name(listed: Any, tmp_path: Path) -> None:
     from outrider.loaders.smollm2 import smollm2_path
 
     snapshot = cache(tmp_path, "org/quantised", None)
@@ -82,7 +88,7 @@ def test_a_gguf_file_of_the_cache_has_its_own_name(tmp_path: Path) -> None:
     assert found["org/quantised:a.gguf"]["bytes"] == found["smollm2"]["bytes"]
 
 
-def test_drafters_are_built_in_shipped_and_cached(home: Path, drafter: str) -> None:
+def test_drafters_are_built_in_shipped_and_cached(listed: Any, home: Path, drafter: str) -> None:
     found = listed("drafters", home)
     origins = {name: entry["origin"] for name, entry in found.items()}
     assert origins == {
@@ -101,7 +107,7 @@ def test_drafters_are_built_in_shipped_and_cached(home: Path, drafter: str) -> N
 
 
 @pytest.mark.parametrize("command", ["models", "drafters"])
-def test_no_cache_is_no_fault(tmp_path: Path, command: str) -> None:
+def test_no_cache_is_no_fault(listed: Any, tmp_path: Path, command: str) -> None:
     found = listed(command, tmp_path / "absent")
     assert not [name for name, entry in found.items() if entry["origin"] == "cached"]
     (tmp_path / "hub").write_text("a file where a folder is expected")
@@ -113,17 +119,3 @@ def test_the_lists_are_tables(outrider: Any, command: str) -> None:
     shown = outrider(command).out
     names = [entry["name"] for entry in outrider(command, "--json").json()[command]]
     assert all(f"\n {name} " in shown for name in names)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("smollm2-dspark", "dspark"), ("smollm2-mtp", "mtp"), ("auto", "auto"), ("none", "none")],
-)
-def test_inspect_takes_what_drafter_takes(outrider: Any, name: str, kind: str) -> None:
-    facts = outrider("inspect", name, "--json").json()
-    assert facts["kind"] == kind
-    if kind == "auto":
-        assert facts["shipped"] == ["smollm2-dspark", "smollm2-mtp"]
-    shown = outrider("inspect", name).out
-    assert shown.startswith("kind ")
-    assert kind in shown

@@ -1,4 +1,4 @@
-"""``generate``, ``chat``, ``inspect`` and ``demo`` on a tiny model."""
+"""``generate``, ``chat`` and ``demo`` on a tiny model."""
 
 from __future__ import annotations
 
@@ -140,31 +140,6 @@ def test_chat_remembers_until_it_is_reset(
     assert seen[2] == [system, ("user", "three")]
 
 
-def test_inspect_a_model(outrider: Any, tiny: str) -> None:
-    facts = outrider("inspect", tiny, "--json").json()
-    assert facts["kind"] == "model"
-    assert facts["architecture"] == "llama"
-    assert (facts["layers"], facts["vocabulary"], facts["context"]) == (2, 259, 512)
-    assert facts["kv_bytes_per_token"] > 0
-    assert facts["memory_bytes"] == (
-        facts["weight_bytes_per_pass"] + facts["quoted_context"] * facts["kv_bytes_per_token"]
-    )
-    shown = outrider("inspect", tiny).out
-    assert "vocabulary" in shown
-    assert "259" in shown
-
-
-def test_inspect_tells_how_keys_and_values_are_kept(outrider: Any, tiny: str) -> None:
-    """Two layers of two heads: keys of 8 dimensions, values padded to 16; int8 has scales."""
-    assert re.search(r"^kv cache +bfloat16 \(auto\)$", outrider("inspect", tiny).out, re.MULTILINE)
-    sizes = {"int8": 4 * (24 + 8), "bfloat16": 4 * 48, "float32": 4 * 96, "auto": 4 * 48}
-    for dtype, size in sizes.items():
-        facts = outrider("inspect", tiny, "--kv-cache-dtype", dtype, "--json").json()
-        assert facts["kv_cache"] == ("bfloat16 (auto)" if dtype == "auto" else dtype)
-        if facts["kernels"] != "reference":
-            assert facts["kv_bytes_per_token"] == size
-
-
 @pytest.mark.parametrize("command", ["generate", "chat", "check", "bench", "demo", "inspect"])
 def test_unknown_precision_is_one_line(outrider: Any, command: str) -> None:
     source = ("smollm2",) if command == "inspect" else ()
@@ -190,15 +165,6 @@ def test_precision_reaches_the_engine(
     for options in ((), ("--kv-cache-dtype", "int8"), ("--kv-cache-dtype", "float32")):
         assert outrider(*ask, *options).status == 0
     assert seen == ["bfloat16", "int8", "float32"]
-
-
-def test_inspect_drafters(outrider: Any, drafter: str) -> None:
-    facts = outrider("inspect", drafter, "--kernels", "reference", "--json").json()
-    assert (facts["kind"], facts["layers"], facts["block_size"]) == ("dflash", 1, 4)
-    assert (facts["row_shift"], facts["taps"], facts["max_draft"]) == (0, [0, 1], 3)
-    assert facts["draft_kv_bytes_per_token"] == 2 * 4 * 2 * 8
-    assert facts["parameters"] > 0
-    assert outrider("inspect", "ngram", "--json").json()["kind"] == "ngram"
 
 
 def test_demo_compares_and_succeeds(outrider: Any, tiny: str) -> None:

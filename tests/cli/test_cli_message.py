@@ -6,11 +6,12 @@ import io
 import json
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.warm import ForkServer
 
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
 
@@ -100,23 +101,12 @@ def test_text_reaches_the_prompt_as_it_is(
     assert piped["prompt_tokens"] == wanted
 
 
-def test_a_socket_is_a_pipe_too(tiny: str) -> None:
+def test_a_socket_is_a_pipe_too(server: ForkServer, tiny: str) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "outrider",
-                "generate",
-                "ab",
-                "--raw",
-                "--json",
-                "--model",
-                tiny,
-            ],
-            cwd=Path(__file__).parents[2] / "src",
-            stdin=theirs,
+        process = server.start(
+            ["generate", "ab", "--raw", "--json", "--model", tiny],
+            stdin=theirs.fileno(),
             stdout=subprocess.PIPE,
         )
         ours.sendall(b"one two")
@@ -139,17 +129,9 @@ def test_a_home_folder_of_nobody_is_no_file(outrider: Any) -> None:
         assert "~nobody-has-this-name/x" in ended.err
 
 
-def test_a_pipe_that_stays_silent_is_explained(tiny: str) -> None:
+def test_a_pipe_that_stays_silent_is_explained(server: ForkServer, tiny: str) -> None:
     """The text goes down the pipe only after the explanation has come."""
-    command = [sys.executable, "-m", "outrider", "generate", "hi", "--model", tiny, *GREEDY]
-    process = subprocess.Popen(
-        command,
-        cwd=Path(__file__).parents[2] / "src",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
+    process = server.start(["generate", "hi", "--model", tiny, *GREEDY], stdin=subprocess.PIPE)
     assert b"</dev/null" in process.stderr.readline()
     process.communicate(b"and this")
     assert process.returncode == 0

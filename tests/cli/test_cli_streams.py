@@ -6,10 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.warm import ForkServer, WarmCommand
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 COMMAND = [
@@ -21,13 +24,24 @@ FULL = Path("/dev/full")
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+    """A command in a fresh interpreter, which meets its streams before anything else."""
     options = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE} | options
     return subprocess.Popen([*COMMAND, *map(str, arguments)], **options)
 
 
-def errors_of(process: subprocess.Popen[bytes]) -> str:
+def errors_of(process: subprocess.Popen[bytes] | WarmCommand) -> str:
     """What a process says on standard error until it ends."""
     return process.communicate()[1].decode()
+
+
+@pytest.fixture
+def warm(server: ForkServer) -> Callable[..., WarmCommand]:
+    """The same in a process that need not import anything."""
+
+    def begin(*arguments: object, **options: Any) -> WarmCommand:
+        return server.start([str(argument) for argument in arguments], **options)
+
+    return begin
 
 
 def closing(descriptor: int) -> Any:
@@ -70,7 +84,9 @@ def test_a_closed_input_that_is_not_needed_is_no_mistake(tiny: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["closed", "full", "broken"])
-def test_what_cannot_be_said_on_standard_error_is_lost_and_no_more(tiny: str, how: str) -> None:
+def test_what_cannot_be_said_on_standard_error_is_lost_and_no_more(
+    warm: Any, tiny: str, how: str
+) -> None:
     """The file that would get the closed number is one of the model's."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -81,9 +97,10 @@ def test_what_cannot_be_said_on_standard_error_is_lost_and_no_more(tiny: str, ho
         "broken": {"stderr": writer},
     }[how]
     arguments = ("generate", "abc", "--model", tiny, "-v", *GREEDY)
-    process = start(*arguments, stdout=subprocess.PIPE, **options)
+    begin = start if how == "closed" else warm
+    process = begin(*arguments, stdout=subprocess.PIPE, **options)
     out, _ = process.communicate()
-    refused = start("generate", "hi", "--nonsense", stdout=subprocess.DEVNULL, **options)
+    refused = begin("generate", "hi", "--nonsense", stdout=subprocess.DEVNULL, **options)
     assert (process.returncode, refused.wait()) == (0, 2)
     os.close(writer)
     os.close(full)
@@ -95,9 +112,9 @@ def test_what_cannot_be_said_on_standard_error_is_lost_and_no_more(tiny: str, ho
     "arguments",
     [("inspect", "ngram"), ("--help",), ("drafters", "--json"), ("--show-completion", "bash")],
 )
-def test_a_full_output_is_one_line(arguments: tuple[str, ...]) -> None:
+def test_a_full_output_is_one_line(warm: Any, arguments: tuple[str, ...]) -> None:
     with FULL.open("wb") as full:
-        process = start(*arguments, stdout=full)
+        process = warm(*arguments, stdout=full.fileno())
         assert errors_of(process) == "outrider: standard output: No space left on device\n"
     assert process.returncode == 2
 
@@ -112,19 +129,19 @@ def test_a_full_output_is_one_line(arguments: tuple[str, ...]) -> None:
     ],
 )
 def test_a_reader_that_is_gone_ends_a_command_quietly(
-    tiny: str, arguments: tuple[str, ...]
+    warm: Any, tiny: str, arguments: tuple[str, ...]
 ) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     model = (tiny,) if arguments[0] == "inspect" else ("--model", tiny)
-    process = start(*arguments, *model, stdout=writer)
+    process = warm(*arguments, *model, stdout=writer)
     os.close(writer)
     assert errors_of(process) == ""
     assert process.returncode == 141
 
 
-def test_a_reader_may_leave_in_the_middle(tiny: str) -> None:
-    process = start(
+def test_a_reader_may_leave_in_the_middle(warm: Any, tiny: str) -> None:
+    process = warm(
         "generate",
         "hi",
         "--model",
@@ -134,8 +151,6 @@ def test_a_reader_may_leave_in_the_middle(tiny: str) -> None:
         "400",
         stdout=subprocess.PIPE,
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
     process.stdout.read(1)
     process.stdout.close()
     assert process.stderr.read() == b""
@@ -143,13 +158,13 @@ def test_a_reader_may_leave_in_the_middle(tiny: str) -> None:
     assert process.wait() == 141
 
 
-def test_output_that_was_left_non_blocking_is_written_whole(tiny: str) -> None:
+def test_output_that_was_left_non_blocking_is_written_whole(warm: Any, tiny: str) -> None:
     """A pipe takes 64 KiB; more has to wait for the reader."""
     arguments = ("generate", "abc", "--model", tiny, "--json", "--logprobs", "20", "--ignore-eos")
     arguments += ("--max-tokens", "200", "--temperature", "0")
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    process = start(*arguments, stdout=writer)
+    process = warm(*arguments, stdout=writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
         whole = stream.read()
@@ -192,9 +207,9 @@ def test_input_that_is_not_utf8_is_a_mistake_in_every_locale(
 
 @pytest.mark.parametrize("command", ["generate", "chat"])
 @pytest.mark.parametrize("data", [b"cut off: \xe2\x82", b"\x80\n", b"half \xed\xa0\x80 pair\n"])
-def test_every_way_not_to_be_utf8(tiny: str, command: str, data: bytes) -> None:
+def test_every_way_not_to_be_utf8(warm: Any, tiny: str, command: str, data: bytes) -> None:
     arguments = ("generate", "-") if command == "generate" else ("chat",)
-    process = start(
+    process = warm(
         *arguments, "--model", tiny, "-n", "2", stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     _, errors = process.communicate(data)
@@ -235,9 +250,9 @@ def test_a_signal_during_imports_is_quiet(tiny: str, module: str, name: str, sta
 )
 @pytest.mark.parametrize("form", [(), ("-v",)])
 def test_a_signal_while_decoding_is_quiet(
-    tiny: str, number: signal.Signals, status: int, form: tuple[str, ...]
+    warm: Any, tiny: str, number: signal.Signals, status: int, form: tuple[str, ...]
 ) -> None:
-    process = start(
+    process = warm(
         "generate",
         "hi",
         "--model",
@@ -250,15 +265,14 @@ def test_a_signal_while_decoding_is_quiet(
         *form,
         stdout=subprocess.PIPE,
     )
-    assert process.stdout is not None
     process.stdout.read(1)
     process.send_signal(number)
     _, errors = process.communicate()
     assert (process.returncode, errors) == (status, b"")
 
 
-def test_a_signal_that_the_caller_ignores_stays_ignored(tiny: str) -> None:
-    process = start(
+def test_a_signal_that_the_caller_ignores_stays_ignored(warm: Any, tiny: str) -> None:
+    process = warm(
         "generate",
         "hi",
         "--model",
@@ -267,9 +281,8 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(tiny: str) -> None:
         "--max-tokens",
         "300",
         stdout=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        ignored=["SIGINT"],
     )
-    assert process.stdout is not None
     process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     process.communicate()

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from outrider.cli.bench import DRAFT_COLUMNS, SPEED_COLUMNS
+from outrider.cli.bench.command import DRAFT_COLUMNS, SPEED_COLUMNS
 from outrider.cli.table import short_names, write_table
 
 SPEED = [

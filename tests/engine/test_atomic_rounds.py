@@ -24,7 +24,7 @@ from outrider.types.output import RequestOutput
 from outrider.types.sampling import SamplingParams
 from outrider.verify.samplers import DirectSampler, LogitsSampler
 from support.interrupts import Interrupter
-from support.run import alone, views
+from support.run import alone, make_engine, views
 from support.tiny import tiny_tokenizer
 
 PROMPTS = [[5, 9, 11, 5, 9, 11, 5, 9], [3, 4], list(range(1, 40))]
@@ -116,7 +116,7 @@ def test_an_interrupt_anywhere_in_a_round(
     drafter = MAKERS[kind](tmp_path, target)
 
     def begun() -> tuple[Engine, list[str]]:
-        engine = Engine(target, drafter, CONFIG)
+        engine = make_engine(target, drafter, CONFIG)
         ids = [engine.add(Request(prompt, params)) for prompt, params in REQUESTS]
         for _ in range(warm):
             engine.step()
@@ -178,7 +178,7 @@ def test_a_fault_of_any_part_sets_the_round_back(
 ) -> None:
     owner, name = place
     for turn in (1, 2, 9):
-        engine = Engine(target, NgramDrafter(), CONFIG)
+        engine = make_engine(target, NgramDrafter(), CONFIG)
         ids = [engine.add(Request(prompt, params)) for prompt, params in REQUESTS]
         with monkeypatch.context() as patch:
             planted = Planted(getattr(owner, name), turn, error, after)
@@ -213,7 +213,7 @@ def test_a_fault_in_judging_is_one_requests_own(
     """An interrupt sets everybody back; anything else ends the request that it belongs to."""
     owner, name = place
     for turn in (1, 3, 8):
-        engine = Engine(target, NgramDrafter(), CONFIG)
+        engine = make_engine(target, NgramDrafter(), CONFIG)
         ids = [engine.add(Request(prompt, params)) for prompt, params in REQUESTS]
         with monkeypatch.context() as patch:
             planted = Planted(getattr(owner, name), turn, error, after=False)
@@ -243,7 +243,7 @@ def test_rejections_counters_do_not_run_on(target: Target) -> None:
     requests = [(PROMPTS[0], SamplingParams(temperature=1.0, seed=3, max_tokens=20))]
 
     def served(interrupted: bool) -> list[int]:
-        engine = Engine(target, NgramDrafter(), REJECTION)
+        engine = make_engine(target, NgramDrafter(), REJECTION)
         (request_id,) = [engine.add(Request(prompt, params)) for prompt, params in requests]
         while engine.has_unfinished:
             if interrupted:
@@ -259,7 +259,7 @@ def test_rejections_counters_do_not_run_on(target: Target) -> None:
 def test_an_interrupted_settlement_is_finished_later(target: Target, plain: Any) -> None:
     """Tokens are committed, but siblings not forked and pages not returned: the next step does."""
     for place in range(1, 40, 3):
-        engine = Engine(target, NgramDrafter(), CONFIG)
+        engine = make_engine(target, NgramDrafter(), CONFIG)
         ids = [engine.add(Request(prompt, params)) for prompt, params in REQUESTS]
         fired = 0
         for _ in range(6):
@@ -274,7 +274,7 @@ def test_an_interrupted_settlement_is_finished_later(target: Target, plain: Any)
 
 
 def test_deltas_of_an_interrupted_settlement_are_not_lost(target: Target) -> None:
-    engine = Engine(target, None, CONFIG)
+    engine = make_engine(target, None, CONFIG)
     request_id = engine.add(Request(PROMPTS[0], PARAMS[0]))
     tokens: list[int] = []
     interrupted = 0
@@ -298,7 +298,7 @@ def test_pages_survive_an_interrupt_anywhere_in_a_step(
     """Planning and settling included: a page that is half returned is counted anew."""
     drafter = MAKERS[kind](tmp_path, target)
     for name in ("take", "release", "stage", "commit", "share", "_trim"):
-        engine = Engine(target, drafter, CONFIG)
+        engine = make_engine(target, drafter, CONFIG)
         ids = [engine.add(Request(prompt, params)) for prompt, params in REQUESTS]
         fired = 0
         for turn in range(40):
@@ -318,7 +318,7 @@ def test_pages_survive_an_interrupt_anywhere_in_a_step(
 def test_no_delta_is_lost(target: Target, monkeypatch: Any) -> None:
     """A fault while deltas are gathered: the next call has them."""
     for turn in (1, 2, 5):
-        engine = Engine(target, None, CONFIG)
+        engine = make_engine(target, None, CONFIG)
         request_id = engine.add(Request(PROMPTS[0], PARAMS[0]))
         tokens: list[int] = []
         text = ""

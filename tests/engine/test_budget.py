@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 from drafters import drafter_toys as toys
-from outrider.assembly.engine import make_engine
+from outrider.assembly.engine import assemble
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
 from outrider.drafters.context import ContextDrafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
-from outrider.engine import Engine, Request
+from outrider.engine import Request
 from outrider.engine.budget import cache_budget
 from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
-from support.run import alone, serve, views
+from support.run import alone, make_engine, serve, views
 from support.tiny import tiny_target, tiny_tokenizer
 
 TARGET = tiny_target()  # 256 positions
@@ -115,7 +115,7 @@ def test_a_system_that_refuses_memory_is_told_in_a_line(monkeypatch: Any) -> Non
 
     monkeypatch.setattr(type(TARGET.model), "allocate", refusing)
     with pytest.raises(RequestError, match="kv_cache_memory_bytes: this process cannot have"):
-        Engine(TARGET, None, EngineConfig())
+        make_engine(TARGET, None, EngineConfig())
 
 
 def test_an_answer_fills_a_context_that_the_budget_shortened() -> None:
@@ -132,7 +132,7 @@ def test_an_answer_fills_a_context_that_the_budget_shortened() -> None:
         for o, w in zip(outputs, whole, strict=True)
     ]
     with pytest.raises(RequestError, match="maximum context length is 96 tokens"):
-        Engine(TARGET, None, config).add(Request(list(range(1, 41)) * 3, GREEDY))
+        make_engine(TARGET, None, config).add(Request(list(range(1, 41)) * 3, GREEDY))
 
 
 # -- drafters with a cache of their own -----------------------------------------------------------
@@ -160,7 +160,8 @@ def test_draft_pages_count_and_reach_the_context(
     config = EngineConfig(
         max_model_len=length, kv_cache_memory_bytes=5 * page, max_num_seqs=3, draft_length=3
     )
-    engine, found = make_engine(target, str(toy_folder(tmp_path, kind)), config)
+    parts = assemble(target, str(toy_folder(tmp_path, kind)), config)
+    engine, found = parts.engine(), parts.budget
     drafter = engine._drafter
     assert isinstance(drafter, ContextDrafter)
     stores = (engine._pool.store, drafter.pool.store)
@@ -213,9 +214,10 @@ def test_a_short_context_works_with_every_drafter(tmp_path: Path, length: int, k
     """Prices are measured with as many rows as a session can have."""
     target = toy_target()
     spec = kind if kind in ("ngram", "auto") else str(toy_folder(tmp_path, kind))
-    engine, _ = make_engine(target, spec, EngineConfig(max_model_len=length, max_num_seqs=2))
+    config = EngineConfig(max_model_len=length, max_num_seqs=2)
+    engine = assemble(target, spec, config).engine()
     if length == 1:
-        with pytest.raises(RequestError, match="maximum context length is 1 tokens"):
+        with pytest.raises(RequestError, match=r"max_model_len: .* must be at least 2"):
             engine.add(Request([5], GREEDY))
         return
     request_id = engine.add(Request([5], GREEDY))
@@ -227,7 +229,7 @@ def test_a_short_context_works_with_every_drafter(tmp_path: Path, length: int, k
 
 def test_prices_are_measured_where_there_is_room() -> None:
     config = EngineConfig(max_model_len=6)
-    engine = Engine(toy_target(), NgramDrafter(), config)
+    engine = make_engine(toy_target(), NgramDrafter(), config)
     profile = engine._runner.profile(engine._pool, 6)
     assert [rows for rows, _ in profile] == [1, 2, 4]
     assert all(seconds > 0 for _, seconds in profile)

@@ -14,7 +14,6 @@ from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype, kv_dtype
-from outrider.engine import Engine
 from outrider.engine.budget import cache_budget
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import PAGE_TOKENS, Rows
@@ -26,7 +25,7 @@ from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, oracle
-from support.run import alone, serve, truth, views
+from support.run import alone, make_engine, serve, truth, views
 from support.tiny import TINY, random_weight, tiny_target
 
 DTYPES = get_args(KvDtype)
@@ -58,11 +57,11 @@ def test_auto_follows_the_weights(kernels: Kernels) -> None:
         (tiny_target(kernels=kernels), "bfloat16"),
         (quantized_target(kernels), "int8"),
     ):
-        assert Engine(target, None, config).kv_cache_dtype == expected
+        assert make_engine(target, None, config).kv_cache_dtype == expected
         assert target.model.allocate(1).dtype == expected
         for dtype in DTYPES:
             asked = replace(config, kv_cache_dtype=dtype)
-            assert Engine(target, None, asked).kv_cache_dtype == dtype
+            assert make_engine(target, None, asked).kv_cache_dtype == dtype
             assert target.model.allocate(1, dtype).dtype == dtype
 
 

@@ -15,7 +15,7 @@ from outrider.engine import Engine, Request
 from outrider.session.session import SpecSession
 from outrider.types.sampling import SamplingParams
 from support.adversaries import adversaries
-from support.run import alone
+from support.run import alone, make_engine
 from support.tiny import TINY, tiny_target
 
 TARGET = tiny_target()
@@ -71,7 +71,7 @@ def test_random_lives(steps: Any, kind: str, length: int, pages: int) -> None:
         max_num_batched_tokens=11,
         kv_cache_memory_bytes=pages * page,
     )
-    engine = Engine(TARGET, adversaries(TRUTH, TINY.vocab_size)[kind], config)
+    engine = make_engine(TARGET, adversaries(TRUTH, TINY.vocab_size)[kind], config)
     ids: list[str] = []
     for action, count, extra in steps:
         act(engine, ids, action, count, extra)
@@ -92,7 +92,7 @@ def test_random_lives(steps: Any, kind: str, length: int, pages: int) -> None:
 
 
 def test_audit_catches_a_row_too_many() -> None:
-    engine = Engine(TARGET, None, EngineConfig(max_num_seqs=2))
+    engine = make_engine(TARGET, None, EngineConfig(max_num_seqs=2))
     engine.add(Request(PROMPT, SamplingParams(temperature=0, max_tokens=9)))
     engine.step()
     engine.audit()
@@ -105,7 +105,7 @@ def test_an_engine_is_freed_when_it_is_dropped() -> None:
     """Pages are most of an engine's memory; they must not wait for the garbage collector."""
     gc.disable()
     try:
-        engine = Engine(TARGET, None, EngineConfig(max_num_seqs=2))
+        engine = make_engine(TARGET, None, EngineConfig(max_num_seqs=2))
         engine.add(Request(PROMPT, SamplingParams(temperature=1, top_k=3, max_tokens=4)))
         while engine.has_unfinished:
             engine.step()

@@ -8,19 +8,16 @@ import pytest
 import torch
 
 from outrider.config.engine import EngineConfig
-from outrider.config.model import ModelConfig
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
-from outrider.kernels.weights import RawWeight, raw_float
-from outrider.models.dense import DenseModel, _finite_rows
-from outrider.models.target import Target
+from outrider.models.dense import _finite_rows
 from outrider.types.errors import NumericsError
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted
+from support.damaged import UNTIED, damaged
 from support.run import alone, serve, views
-from support.tiny import TINY, random_weight, tiny_target, tiny_tokenizer
+from support.tiny import tiny_target
 
-UNTIED = replace(TINY, tied=False)
 GREEDY = SamplingParams(temperature=0, seed=1, max_tokens=6, ignore_eos=True)
 KINDS = {
     "greedy": GREEDY,
@@ -42,22 +39,6 @@ def implementations() -> dict[str, Kernels]:
 
 
 KERNELS = implementations()
-
-
-def damaged(kernels: Kernels, name: str, value: float, row: int | None = None) -> Target:
-    """The tiny target with one tensor, or one row of it, spoilt."""
-
-    def source(tensor: str, shape: tuple[int, ...]) -> RawWeight:
-        weight = random_weight(tensor, shape)
-        if tensor != name:
-            return weight
-        data = weight.data.clone()
-        data[slice(None) if row is None else row] = value
-        return raw_float(tensor, data)
-
-    config: ModelConfig = UNTIED
-    model = DenseModel(config, kernels, source, 256)
-    return Target("tiny", "tiny", model, tiny_tokenizer(config.vocab_size), 256)
 
 
 PLACES = [

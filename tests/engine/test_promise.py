@@ -16,7 +16,7 @@ from outrider.session import round as session_round
 from outrider.types.sampling import SamplingParams
 from outrider.verify.samplers import LogitsSampler
 from support.adversaries import Scripted, adversaries, oracle
-from support.run import alone, serve, truth, views
+from support.run import alone, make_engine, serve, truth, views
 from support.tiny import TINY, VARIANTS, tiny_target
 
 PROMPTS = [
@@ -123,11 +123,11 @@ def test_preemption_is_invisible(target: Any, plain: Any) -> None:
 
 
 def test_pages_run_out_for_real(target: Any) -> None:
-    from outrider.engine import Engine, Request
+    from outrider.engine import Request
 
     page = target.model.allocate(1).page_nbytes
     config = EngineConfig(max_model_len=96, max_num_seqs=6, kv_cache_memory_bytes=page * 5)
-    engine = Engine(target, None, config)
+    engine = make_engine(target, None, config)
     params = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True)
     for prompt in PROMPTS:
         engine.add(Request(prompt, params))

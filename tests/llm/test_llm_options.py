@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +80,7 @@ WRONG: dict[str, list[object]] = {
     "max_num_batched_tokens": ["4", 4.5, None, True, 0],
     "draft_length": ["4", 4.0, True, -1, [4]],
     "verification": [None, 3, "hope", "", ["coupled"], np.array(["coupled"]), b"coupled"],
-    "kv_cache_memory_bytes": ["2GiB", 2e9, True, 0, -1, 2**70],
+    "kv_cache_memory_bytes": ["lots", "0", "", 2e9, True, 0, -1, 2**70],
     "confidence_threshold": ["0.5", None, True, -0.1, 1.1, float("nan"), [0.5]],
 }
 WRONG_ONCE: dict[str, list[object]] = {
@@ -121,6 +123,63 @@ def test_numbers_of_other_libraries_count(folder: Path) -> None:
     config = EngineConfig(max_model_len=np.int32(64), confidence_threshold=np.float32(0.5))
     assert type(config.max_model_len) is int
     assert type(config.confidence_threshold) is float
+
+
+@pytest.mark.parametrize("name", ["model", "drafter"])
+@pytest.mark.parametrize("value", ["", "   "])
+def test_an_empty_name_is_named(folder: Path, name: str, value: str) -> None:
+    given: dict[str, Any] = {"model": folder, "drafter": "none", "threads": 1} | {name: value}
+    assert refusal(LLM, **given).startswith(f"{name}: is empty; give a name or a path")
+
+
+def test_amounts_of_memory_are_written_as_on_the_command_line(folder: Path, llm: LLM) -> None:
+    assert EngineConfig(kv_cache_memory_bytes="1.5 MiB").kv_cache_memory_bytes == 3 << 19
+    twins = [
+        LLM(folder, drafter="none", threads=1, kv_cache_memory_bytes="32KiB"),
+        llm.variant(kv_cache_memory_bytes="32KiB"),
+        llm.variant(kv_cache_memory_bytes=32 << 10),
+    ]
+    reach = {twin.engine.max_model_len for twin in twins}
+    assert len(reach) == 1
+    assert reach.pop() < llm.engine.max_model_len
+
+
+def test_a_context_of_one_token_says_what_is_right(llm: LLM) -> None:
+    short = llm.variant(max_model_len=1)
+    with pytest.raises(RequestError) as caught:
+        short.generate([5])
+    assert caught.value.parameter == "max_model_len"
+    assert str(caught.value).endswith("it must be at least 2")
+    assert len(llm.variant(max_model_len=2).generate([5], GREEDY)[0].outputs[0].token_ids) == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "takes"),
+    [
+        (lambda llm: LLM("smollm2", "ngram"), "LLM: takes model alone without a name"),
+        (lambda llm: llm.variant("none", 3), "LLM.variant: takes drafter alone without a name"),
+        (
+            lambda llm: llm.generate("a", GREEDY, print, 3),
+            "LLM.generate: takes prompts, params, progress without a name",
+        ),
+        (
+            lambda llm: llm.chat([], GREEDY, print, 3, 4),
+            "LLM.chat: takes messages, params, progress without a name",
+        ),
+        (lambda llm: llm.stream("a", GREEDY, 3), "LLM.stream: takes prompt, params without a name"),
+    ],
+)
+def test_too_many_arguments_without_a_name(llm: LLM, call: Any, takes: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        call(llm)
+    extra = "'ngram'" if takes.startswith("LLM:") else "3"
+    assert str(caught.value) == f"{takes}; write name=value for {extra}"
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_an_llm_is_not_copied(llm: LLM, copied: Any) -> None:
+    with pytest.raises(RequestError, match=r"cannot be pickled or copied, .* make an LLM where"):
+        copied(llm)
 
 
 def test_paths_of_both_kinds(folder: Path) -> None:

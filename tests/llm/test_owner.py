@@ -21,8 +21,9 @@ from outrider import LLM, OutriderError, RequestError, SamplingParams
 from outrider.config.engine import EngineConfig
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request
-from outrider.llm.owner import AHEAD, EngineOwner
-from support.run import alone, views
+from outrider.llm.desk import AHEAD
+from outrider.llm.owner import EngineOwner
+from support.run import alone, make_engine, views
 from support.tiny import tiny_target
 
 TARGET = tiny_target()
@@ -41,7 +42,7 @@ def made(engine: Engine) -> LLM:
 
 @pytest.fixture
 def llm() -> Iterator[LLM]:
-    made_llm = made(Engine(TARGET, NgramDrafter(), EngineConfig(max_num_seqs=3)))
+    made_llm = made(make_engine(TARGET, NgramDrafter(), EngineConfig(max_num_seqs=3)))
     yield made_llm
     made_llm.close()
 
@@ -335,7 +336,7 @@ def test_a_round_that_raises_is_told_to_every_caller(llm: LLM, monkeypatch: Any)
 
 
 def test_closing_tells_those_who_wait() -> None:
-    llm = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3)))
+    llm = made(make_engine(TARGET, None, EngineConfig(max_num_seqs=3)))
     started = threading.Barrier(3)
 
     def work(index: int) -> Any:
@@ -361,7 +362,7 @@ def test_closing_tells_those_who_wait() -> None:
 
 
 def test_a_dropped_llm_is_freed_with_its_thread() -> None:
-    llm = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3)))
+    llm = made(make_engine(TARGET, None, EngineConfig(max_num_seqs=3)))
     llm.generate(PROMPTS[0], GREEDY)
     thread = llm._owner._thread
     assert thread is not None
@@ -377,7 +378,9 @@ def test_a_dropped_llm_is_freed_with_its_thread() -> None:
 
 def test_a_stream_outlives_the_llm_it_came_from() -> None:
     right = alone(TARGET, [(PROMPTS[0], GREEDY)])[0].outputs[0].text
-    stream = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3))).stream(PROMPTS[0], GREEDY)
+    stream = made(make_engine(TARGET, None, EngineConfig(max_num_seqs=3))).stream(
+        PROMPTS[0], GREEDY
+    )
     gc.collect()
     assert "".join(stream) == right
 
@@ -405,7 +408,7 @@ def test_a_forked_child_is_told(llm: LLM) -> None:
 
 
 def test_the_engine_itself_may_be_called_by_several_threads() -> None:
-    engine = Engine(TARGET, NgramDrafter(), EngineConfig(max_num_seqs=3))
+    engine = make_engine(TARGET, NgramDrafter(), EngineConfig(max_num_seqs=3))
     right = [views(alone(TARGET, [(PROMPTS[i], params(i))])) for i in range(5)]
 
     def work(index: int) -> Any:
@@ -420,7 +423,7 @@ def test_the_engine_itself_may_be_called_by_several_threads() -> None:
 
 
 def test_closing_gives_the_pages_back() -> None:
-    llm = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3)))
+    llm = made(make_engine(TARGET, None, EngineConfig(max_num_seqs=3)))
     with llm:
         llm.generate(PROMPTS[0], GREEDY)
         store = weakref.ref(llm.engine._pool.store)
@@ -442,7 +445,7 @@ def test_readers_of_one_stream_share_its_pieces(llm: LLM) -> None:
 
 
 def test_a_stream_of_a_closed_llm_keeps_what_it_has() -> None:
-    llm = made(Engine(TARGET, None, EngineConfig(max_num_seqs=3)))
+    llm = made(make_engine(TARGET, None, EngineConfig(max_num_seqs=3)))
     stream = llm.stream(PROMPTS[0], ENDLESS)
     text = next(stream)
     llm.close()

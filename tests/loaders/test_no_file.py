@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from checkpoint_files import LLAMA, llama_tensors, write_folder, write_gguf
 
-from outrider.cli.prompts import read_prompts
+from outrider.cli.bench.prompts import read_prompts
 from outrider.loaders.files import kind_of
 from outrider.loaders.gguf import GgufCheckpoint
 from outrider.loaders.huggingface import HuggingFaceCheckpoint

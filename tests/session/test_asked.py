@@ -11,12 +11,12 @@ import pytest
 
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import DrafterFault, DraftState, Proposal
-from outrider.engine import Engine, Request
+from outrider.engine import Request
 from outrider.session.share import Share
 from outrider.session.worth import Pace, Worth
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
-from support.run import alone, serve, truth, views
+from support.run import alone, make_engine, serve, truth, views
 from support.tiny import TINY, tiny_target
 
 REQUESTS = [
@@ -89,7 +89,7 @@ def test_a_draft_beyond_its_length_is_cut(
     right = oracle(truth(plain))
     drafter = Noting(lambda known, length: [np.int64(n) for n in right(known, length + 1)])
     shares: list[Share] = []
-    engine = Engine(target, drafter, EngineConfig(draft_length=3))
+    engine = make_engine(target, drafter, EngineConfig(draft_length=3))
     monkeypatch.setattr(engine._drafting, "record", lambda share, accepted: shares.append(share))
     prompt, params = REQUESTS[1]
     engine.add(Request(list(prompt), params))

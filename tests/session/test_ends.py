@@ -10,13 +10,13 @@ import pytest
 
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Proposal
-from outrider.engine import Engine, Request
+from outrider.engine import Request
 from outrider.session import drafting
 from outrider.session.stream import TokenStream
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
-from support.run import alone, serve, views
+from support.run import alone, make_engine, serve, views
 from support.tiny import EOS, TINY, tiny_target
 
 PROMPT = [5, 9, 11, 5, 9, 11, 5]
@@ -114,7 +114,7 @@ def test_the_last_legal_position_is_served(target: Any, free: list[int], length:
 
 
 def test_a_prompt_at_the_limit_is_refused(target: Any) -> None:
-    engine = Engine(target, None, EngineConfig(max_model_len=7))
+    engine = make_engine(target, None, EngineConfig(max_model_len=7))
     with pytest.raises(RequestError, match="maximum context length is 7 tokens"):
         engine.add(Request(PROMPT))
     with pytest.raises(RequestError, match="at least one token"):
@@ -145,7 +145,7 @@ def test_drafting_stops_at_the_drafters_own_limit(target: Any, free: list[int]) 
 
 
 def test_streamed_text_is_whole_and_unbroken(target: Any, free: list[int]) -> None:
-    engine = Engine(target, Scripted("right", oracle([[*PROMPT, *free]])), WIDE)
+    engine = make_engine(target, Scripted("right", oracle([[*PROMPT, *free]])), WIDE)
     request_id = engine.add(Request(PROMPT, FREE))
     deltas = []
     while engine.has_unfinished:
@@ -158,7 +158,7 @@ def test_streamed_text_is_whole_and_unbroken(target: Any, free: list[int]) -> No
 
 
 def test_cancelling_returns_every_page(target: Any, free: list[int]) -> None:
-    engine = Engine(target, Scripted("right", oracle([[*PROMPT, *free]])), WIDE)
+    engine = make_engine(target, Scripted("right", oracle([[*PROMPT, *free]])), WIDE)
     ids = [engine.add(Request(PROMPT, replace(FREE, n=3))) for _ in range(4)]
     for turn in range(9):
         engine.step()
@@ -174,7 +174,7 @@ def test_cancelling_returns_every_page(target: Any, free: list[int]) -> None:
 def test_demotion_at_any_round_is_invisible(target: Any, free: list[int]) -> None:
     drafter = Scripted("right", oracle([[*PROMPT, *free]]))
     for mask in range(1, 16):
-        engine = Engine(target, drafter, replace(WIDE, draft_length=3))
+        engine = make_engine(target, drafter, replace(WIDE, draft_length=3))
         request_id = engine.add(Request(PROMPT, FREE))
         session = engine._parents[request_id].sessions[0]
         turn = 0
@@ -189,7 +189,7 @@ def test_demotion_at_any_round_is_invisible(target: Any, free: list[int]) -> Non
 
 
 def test_a_failed_pass_leaves_nothing_staged(target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(target, None, WIDE)
+    engine = make_engine(target, None, WIDE)
     request_id = engine.add(Request(PROMPT, replace(FREE, max_tokens=5)))
     engine.step()
     with monkeypatch.context() as patch:

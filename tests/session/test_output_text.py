@@ -14,7 +14,7 @@ from outrider.types.output import Delta
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, oracle
 from support.chain import chain, chain_target
-from support.run import serve
+from support.run import make_engine, serve
 
 SPACE = "\u2581"
 WORDS = [f"{SPACE}Hello", f"{SPACE}world", f"{SPACE}again", "!", "größe"]
@@ -43,7 +43,7 @@ def engine(ids: list[int], drafting: bool) -> Engine:
     """An engine whose greedy answers walk along ``ids``."""
     drafter = Scripted("right", oracle([ids])) if drafting else None
     config = EngineConfig(max_num_seqs=4, draft_length=8)
-    return Engine(chain_target(TOKENIZER, chain(ids)), drafter, config)
+    return make_engine(chain_target(TOKENIZER, chain(ids)), drafter, config)
 
 
 def finish(served: Engine, request: Request) -> tuple[str, list[Delta]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from outrider.assembly.engine import assemble_with
 from outrider.config.engine import EngineConfig
 from outrider.drafters.base import Drafter
 from outrider.engine import Engine, Request
@@ -23,6 +24,17 @@ class ListPrices(Worth):
         self.seats = seats
 
 
+def make_engine(
+    target: Target,
+    drafter: Drafter | None,
+    config: EngineConfig | None = None,
+    worth: Worth | None = None,
+) -> Engine:
+    """An engine whose caches are divided as everywhere, with prices of one's own if need be."""
+    parts = assemble_with(target, drafter, config or EngineConfig(max_num_seqs=8))
+    return Engine(parts.target, parts.drafter, parts.config, parts.budget, worth)
+
+
 def serve(
     target: Target,
     drafter: Drafter | None,
@@ -33,7 +45,7 @@ def serve(
     worth: Worth | None = None,
 ) -> list[RequestOutput]:
     """Serve all requests, a new one every ``gap`` rounds, auditing after every round."""
-    engine = Engine(target, drafter, config or EngineConfig(max_num_seqs=8), worth=worth)
+    engine = make_engine(target, drafter, config, worth)
     waiting = [Request(prompt, params) for prompt, params in requests]
     ids: list[str] = []
     rounds = 0

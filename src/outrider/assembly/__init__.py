@@ -1,1 +1,1 @@
-"""The composition root: from what the user typed to a target, a tokenizer and a drafter."""
+"""The composition root: from what the user typed to a target, a drafter and an engine."""

@@ -15,14 +15,14 @@ import typer
 
 from outrider import __version__
 from outrider.cli.arguments import PromptCommand, UsageError, explain
-from outrider.cli.bench import bench
+from outrider.cli.bench.command import bench
 from outrider.cli.catalog import drafters, models
 from outrider.cli.chat.command import chat
-from outrider.cli.check import check
+from outrider.cli.check.command import check
 from outrider.cli.completion import asks_for_completion, complete
 from outrider.cli.demo import demo
 from outrider.cli.generate import generate
-from outrider.cli.inspect import inspect
+from outrider.cli.inspect.command import inspect
 from outrider.cli.train import train
 
 #: The parser's root exception. Typer bundles its parser in some releases and imports it in others;

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from outrider.cli.console import show_bytes, write, write_json
+from outrider.cli.console import write, write_json
 from outrider.cli.options import AsJson
 from outrider.cli.table import write_table
 from outrider.types.errors import OutriderError
+from outrider.types.sizes import show_bytes
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _cached_drafters() -> Iterator[Entry]:
 
 def _drafter(name: str, folder: Path, origin: str) -> Iterator[Entry]:
     """The drafter in a folder, unless there is none or it cannot be read."""
-    from outrider.cli.facts import describe_drafter
+    from outrider.cli.inspect.facts import describe_drafter
     from outrider.kernels.reference import ReferenceKernels
 
     try:

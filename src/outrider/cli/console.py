@@ -46,11 +46,6 @@ def note(text: str) -> None:
     error_console().print(text, style="dim")
 
 
-def show_bytes(count: int) -> str:
-    """Return a number of bytes with a unit."""
-    return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count:,} bytes"
-
-
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
     """Draw the progress of labelled work on standard error, if that is a terminal."""

@@ -44,11 +44,6 @@ class TerminatedError(BaseException):
     """SIGTERM came; what is open is closed on the way out."""
 
 
-def _one_line(error: BaseException) -> str:
-    """Return an error's message in one line."""
-    return " ".join(str(error).split())
-
-
 def _complain(message: str) -> None:
     sys.stderr.write(f"outrider: {message}\n")
 
@@ -89,6 +84,7 @@ def _ended_by(error: BaseException, debug: bool) -> int:
         if isinstance(cause, TerminatedError):
             return TERMINATED
     from outrider.cli.streams import ReaderGoneError
+    from outrider.types.lines import one_line
 
     if isinstance(error, ReaderGoneError):
         return READER_GONE
@@ -100,17 +96,19 @@ def _ended_by(error: BaseException, debug: bool) -> int:
     elif mistake is not None:
         _complain(mistake)
     else:
-        name, text = type(error).__name__, _one_line(error)
-        _complain(f"{name}: {text}; run again with --debug for the traceback")
+        name, text = type(error).__name__, one_line(error)
+        said = name if text == name else f"{name}: {text}"
+        _complain(f"{said}; run again with --debug for the traceback")
     return FAULT if mistake is None else MISTAKE
 
 
 def _mistake(error: BaseException) -> str | None:
     """Return what the user can mend, or None if the fault is not theirs."""
     from outrider.types.errors import OutriderError
+    from outrider.types.lines import one_line
 
     if isinstance(error, OutriderError):
-        return _one_line(error)
+        return one_line(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -100,11 +100,16 @@ class TargetOptions:
 
     def load_target(self, progress: Progress) -> Target:
         """Load the model alone, to be put into engines of one's own."""
-        from outrider.kernels.select import select
-        from outrider.models.target import load_target
+        from outrider.assembly.target import make_target
 
-        table = select(self.device, self.threads, self.kernels)
-        return load_target(self.model, table, self.max_model_len, progress)
+        return make_target(
+            self.model,
+            device=self.device,
+            threads=self.threads,
+            kernels=self.kernels,
+            max_model_len=self.max_model_len,
+            progress=progress,
+        )
 
     def load(self, drafter: str, **engine: Unpack[EngineOptions]) -> LLM:
         """Load the model with a drafter, behind progress bars."""

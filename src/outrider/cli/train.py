@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from outrider.cli.bench.prompts import builtin_prompts, limit_prompts
 from outrider.cli.console import note, progress_bars, write, write_json
 from outrider.cli.options import AsJson
-from outrider.cli.prompts import builtin_prompts, limit_prompts
 from outrider.cli.table import write_table
 from outrider.types.progress import Progress
 from outrider.types.sampling import SamplingParams

@@ -7,8 +7,10 @@ from typing import Final, Literal, TypedDict, get_args
 
 from outrider.config.kv import KV_CACHE_DTYPES, KvCacheDtype
 from outrider.types.errors import RequestError
+from outrider.types.lines import shown
 from outrider.types.names import Parameters
-from outrider.types.numbers import integer, number, shown
+from outrider.types.numbers import integer, number
+from outrider.types.sizes import parse_bytes
 from outrider.types.synonyms import OPTIONS
 
 Verification = Literal["coupled", "rejection"]
@@ -29,7 +31,7 @@ class EngineOptions(TypedDict, total=False):
     max_num_batched_tokens: int
     draft_length: int | None
     verification: Verification
-    kv_cache_memory_bytes: int | None
+    kv_cache_memory_bytes: int | str | None
     kv_cache_dtype: KvCacheDtype
     confidence_threshold: float
 
@@ -49,8 +51,9 @@ class EngineConfig(Parameters):
         draft_length: tokens to draft per round; None chooses by worth, round by round.
         verification: how sampled requests are judged.
         kv_cache_memory_bytes: most bytes of the KV caches, the target's and the drafter's
-            together; None is 2 GiB, or a quarter of the free memory if that is less (vLLM: what
-            ``gpu_memory_utilization`` leaves). Memory is taken only as pages are filled.
+            together: a number, or an amount such as "2GiB". None is 2 GiB, or a quarter of the
+            free memory if that is less (vLLM: what ``gpu_memory_utilization`` leaves). Memory is
+            taken only as pages are filled.
         kv_cache_dtype: how the target's keys and values are kept, part of the numerics profile;
             "auto" is int8 for quantised weights and bfloat16 for others.
         confidence_threshold: a draft is cut before its first token whose confidence is below this;
@@ -62,12 +65,18 @@ class EngineConfig(Parameters):
     max_num_batched_tokens: int = 512
     draft_length: int | None = None
     verification: Verification = "coupled"
-    kv_cache_memory_bytes: int | None = None
+    kv_cache_memory_bytes: int | str | None = None
     kv_cache_dtype: KvCacheDtype = "auto"
     confidence_threshold: float = 0.0
 
     WHAT = "engine option"
     HINTS = OPTIONS
+
+    @property
+    def kv_cache_nbytes(self) -> int | None:
+        """Most bytes of the KV caches as a number; None leaves the choice to the engine."""
+        asked = self.kv_cache_memory_bytes
+        return parse_bytes("kv_cache_memory_bytes", asked) if isinstance(asked, str) else asked
 
     def __post_init__(self) -> None:
         """Check every field, and store numbers as Python's own.
@@ -75,6 +84,7 @@ class EngineConfig(Parameters):
         Raises:
             RequestError: a value is of a wrong type or out of range; it names the option.
         """
+        object.__setattr__(self, "kv_cache_memory_bytes", self.kv_cache_nbytes)
         for name, low, high, optional in (
             ("max_model_len", 1, MAX_COUNT, True),
             ("max_num_seqs", 1, MAX_COUNT, False),

@@ -101,7 +101,7 @@ def least_pages(length: int) -> int:
 
 def _allowed(config: EngineConfig, memory: Memory) -> int:
     """Bytes that the caches may take."""
-    asked = config.kv_cache_memory_bytes
+    asked = config.kv_cache_nbytes
     if asked is None:
         # Rotary tables take at most twice as much again, with a single head in a single layer.
         return min(DEFAULT_BYTES, memory.free // 4)

@@ -17,7 +17,7 @@ from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype
 from outrider.drafters.base import Drafter, DraftSampling
-from outrider.engine.budget import OPTION, CacheBudget, cache_budget
+from outrider.engine.budget import OPTION, CacheBudget
 from outrider.engine.parent_request import ParentRequest
 from outrider.engine.request import Request, seed_of
 from outrider.kernels.isolation import isolated
@@ -53,7 +53,7 @@ class Engine:
         target: Target,
         drafter: Drafter | None,
         config: EngineConfig,
-        budget: CacheBudget | None = None,
+        budget: CacheBudget,
         worth: Worth | None = None,
     ) -> None:
         """Allocate pages and bind the parts of a round.
@@ -62,15 +62,12 @@ class Engine:
             target: the model.
             drafter: None decodes plainly.
             config: limits and choices.
-            budget: what the caches get; None divides what ``config`` allows.
+            budget: what the caches get.
             worth: prices that are known beforehand; None measures them here.
 
         Raises:
-            RequestError: the KV budget cannot hold one session of full length.
+            RequestError: the system refuses the memory of the caches.
         """
-        if budget is None:
-            draft_page = 0 if drafter is None else drafter.page_nbytes
-            budget = cache_budget(target, config, draft_page)
         self._max_len = budget.max_model_len
         self._target = target = target.reaching(self._max_len)
         self._drafter = drafter
@@ -192,6 +189,12 @@ class Engine:
             raise RequestError(
                 "prompt",
                 f"token {self._shown(outside[0])} is outside the vocabulary of {vocab_size}",
+            )
+        if self._max_len < 2:
+            raise RequestError(
+                "max_model_len",
+                f"a context of {self._max_len} token has no room for a prompt and an answer; it "
+                "must be at least 2",
             )
         if len(prompt) >= self._max_len:
             raise RequestError(

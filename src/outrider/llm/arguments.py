@@ -9,8 +9,9 @@ from typing import Final
 
 from outrider.config.engine import EngineConfig
 from outrider.types.errors import RequestError
+from outrider.types.lines import shown
 from outrider.types.names import refuse_unknown
-from outrider.types.numbers import integer, shown
+from outrider.types.numbers import integer
 from outrider.types.sampling import SamplingParams
 from outrider.types.synonyms import CALLS, OPTIONS
 
@@ -43,13 +44,42 @@ def check_variant(options: Iterable[str]) -> None:
     refuse_unknown(names, ("drafter", *ENGINE), OPTIONS, "option of LLM.variant")
 
 
-def check_call(unknown: Iterable[str], known: Sequence[str], call: str) -> None:
+def check_call(
+    call: str, known: Sequence[str], unnamed: Sequence[object], unknown: Iterable[str]
+) -> None:
     """Refuse arguments that a call does not have.
+
+    Args:
+        call: the method.
+        known: the arguments it has, in order.
+        unnamed: what was given without a name beyond those.
+        unknown: names that were given besides.
 
     Raises:
         RequestError: it names the argument and what would be right.
     """
+    check_count(unnamed, known, f"LLM.{call}")
     refuse_unknown(unknown, known, CALLS, f"argument of LLM.{call}")
+
+
+def check_count(unnamed: Sequence[object], known: Sequence[str], call: str) -> None:
+    """Refuse arguments without a name beyond those that a call takes.
+
+    Args:
+        unnamed: those beyond.
+        known: those it takes, in order.
+        call: what the user called, as in "LLM.chat".
+
+    Raises:
+        RequestError: there is one.
+    """
+    if unnamed:
+        alone = "alone " if len(known) == 1 else ""
+        raise RequestError(
+            call,
+            f"takes {', '.join(known)} {alone}without a name; write name=value for "
+            f"{shown(unnamed[0])}",
+        )
 
 
 def check_progress(progress: object) -> None:
@@ -101,11 +131,13 @@ def place(name: str, value: object, example: str) -> str:
     """Return a name or a path as text; what names a path (pathlib's, for one) counts.
 
     Raises:
-        RequestError: it is neither.
+        RequestError: it is neither, or empty.
     """
     path = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(path, str):
         raise RequestError(name, f"must be text or a path, such as {example}, not {shown(value)}")
+    if not path.strip():
+        raise RequestError(name, f"is empty; give a name or a path, such as {example}")
     return path
 
 

@@ -8,8 +8,9 @@ from typing import Final, TypeGuard
 
 import numpy as np
 
-from outrider.text.messages import EXAMPLE, Message, checked_messages, is_list, shown
+from outrider.text.messages import EXAMPLE, Message, checked_messages, is_list
 from outrider.types.errors import RequestError
+from outrider.types.lines import shown
 
 #: A raw prompt: text, or tokens as they are.
 Prompt = str | Sequence[int]

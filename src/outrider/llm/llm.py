@@ -7,18 +7,19 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final, Self, Unpack
+from typing import Final, NoReturn, Self, SupportsIndex, Unpack
 
-from outrider.assembly.engine import make_engine
+from outrider.assembly.engine import assemble
+from outrider.assembly.target import make_target
 from outrider.config.engine import EngineConfig, EngineOptions
 from outrider.config.kv import KvDtype
 from outrider.config.model import ModelConfig
 from outrider.engine.engine import Engine
 from outrider.engine.request import Request
 from outrider.kernels.isolation import isolated
-from outrider.kernels.select import select
 from outrider.llm.arguments import (
     check_call,
+    check_count,
     check_options,
     check_progress,
     check_variant,
@@ -36,7 +37,7 @@ from outrider.llm.inputs import (
     prompts_of,
 )
 from outrider.llm.owner import EngineOwner
-from outrider.models.target import Target, load_target
+from outrider.models.target import Target
 from outrider.text.messages import checked_messages
 from outrider.text.tokenizer import Tokenizer
 from outrider.types.errors import RequestError
@@ -62,7 +63,7 @@ class LLM:
     def __init__(
         self,
         model: str | os.PathLike[str] = "smollm2",
-        *,
+        *unnamed: object,
         drafter: str | os.PathLike[str] = "auto",
         device: str = "auto",
         threads: int | None = None,
@@ -77,6 +78,7 @@ class LLM:
 
         Args:
             model: "smollm2", a checkpoint folder, a .gguf file, or a hub id.
+            *unnamed: refused; everything else goes by name.
             drafter: "auto", "none", "ngram", a shipped one by name, a checkpoint folder, or a hub
                 id.
             device: "auto" or "cpu".
@@ -91,14 +93,21 @@ class LLM:
                 option, and what other engines call by that name.
             OutriderError: something cannot be loaded or does not fit.
         """
+        check_count(unnamed, ("model",), "LLM")
         check_options(options)
         config = EngineConfig(**options)
         spec = place("model", model, '"smollm2"')
         drafts = place("drafter", drafter, '"auto" or "none"')
         path = None if kernels is None else text("kernels", kernels, '"reference"')
         check_progress(progress)
-        table = select(text("device", device, '"cpu"'), thread_count(threads), path)
-        target = load_target(spec, table, config.max_model_len, progress)
+        target = make_target(
+            spec,
+            device=text("device", device, '"cpu"'),
+            threads=thread_count(threads),
+            kernels=path,
+            max_model_len=config.max_model_len,
+            progress=progress,
+        )
         self._bind(target, drafts, config, progress)
         if self._note is not None:
             _LOG.warning("%s", self._note)
@@ -107,24 +116,30 @@ class LLM:
     def _bind(self, target: Target, drafter: str, config: EngineConfig, progress: Progress) -> None:
         self._config = config
         self._drafter = drafter
-        engine, budget = make_engine(target, drafter, config, progress)
+        parts = assemble(target, drafter, config, progress)
+        engine = parts.engine()
         self._engine: Engine | None = engine
         self._owner = EngineOwner(engine)
-        self._target = target.reaching(budget.max_model_len)
-        self._note = budget.note
+        self._target = parts.target
+        self._note = parts.budget.note
 
     def variant(
-        self, drafter: str | os.PathLike[str] | None = None, **options: Unpack[EngineOptions]
+        self,
+        drafter: str | os.PathLike[str] | None = None,
+        *unnamed: object,
+        **options: Unpack[EngineOptions],
     ) -> LLM:
         """Return another engine over the same loaded weights.
 
         Args:
             drafter: as in the constructor; None keeps what this one was given.
+            *unnamed: refused; everything else goes by name.
             options: fields of ``EngineConfig`` to change; None stands for a default again.
 
         Raises:
             OutriderError: as in the constructor.
         """
+        check_count(unnamed, ("drafter",), "LLM.variant")
         check_variant(options)
         config = replace(self._config, **options)
         drafts = self._drafter if drafter is None else place("drafter", drafter, '"none"')
@@ -148,6 +163,18 @@ class LLM:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            RequestError: always; it says what to do instead.
+        """
+        raise RequestError(
+            "llm",
+            "cannot be pickled or copied, as its engine runs in this process; make an LLM where it "
+            "is needed, or another engine over the same weights with llm.variant()",
+        )
 
     def __repr__(self) -> str:
         if self._engine is None:
@@ -200,6 +227,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
+        *unnamed: object,
         **unknown: object,
     ) -> list[RequestOutput]:
         """Complete raw prompts, batched.
@@ -208,14 +236,16 @@ class LLM:
             prompts: one prompt or many; text is fed as it is, without a chat template.
             params: one for all, or one per prompt.
             progress: told as requests finish.
+            *unnamed: refused by number.
             **unknown: refused by name.
 
         Raises:
             RequestError: a prompt or a parameter cannot be served, or there is no such argument.
                 Nothing is generated then.
-            NumericsError: the model's output for one of them is not finite.
+            NumericsError: the model's output for one of them is not finite. It is raised when all
+                have ended, and its ``outputs`` are what each of them has.
         """
-        check_call(unknown, ("prompts", "params", "progress"), "generate")
+        check_call("generate", ("prompts", "params", "progress"), unnamed, unknown)
         return self._run([self._raw(prompt) for prompt in prompts_of(prompts)], params, progress)
 
     def chat(
@@ -223,6 +253,7 @@ class LLM:
         messages: Conversation | Sequence[Conversation],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
+        *unnamed: object,
         **unknown: object,
     ) -> list[RequestOutput]:
         """Answer conversations, batched; each is rendered through the model's chat template.
@@ -233,20 +264,23 @@ class LLM:
                 assistant's tool calls it may be missing.
             params: one for all, or one per conversation.
             progress: told as requests finish.
+            *unnamed: refused by number.
             **unknown: refused by name.
 
         Raises:
             RequestError: a conversation or a parameter cannot be served, or there is no such
                 argument. Nothing is generated then.
-            NumericsError: the model's output for one of them is not finite.
+            NumericsError: the model's output for one of them is not finite. It is raised when all
+                have ended, and its ``outputs`` are what each of them has.
         """
-        check_call(unknown, ("messages", "params", "progress"), "chat")
+        check_call("chat", ("messages", "params", "progress"), unnamed, unknown)
         return self._run([self._chat(one) for one in conversations_of(messages)], params, progress)
 
     def stream(
         self,
         prompt: Prompt | Conversation,
         params: SamplingParams | None = None,
+        *unnamed: object,
         **unknown: object,
     ) -> Stream:
         """Complete one raw prompt (text or tokens) or answer one conversation, piece by piece.
@@ -254,7 +288,7 @@ class LLM:
         Raises:
             RequestError: the prompt or a parameter cannot be served, or there is no such argument.
         """
-        check_call(unknown, ("prompt", "params"), "stream")
+        check_call("stream", ("prompt", "params"), unnamed, unknown)
         (one,) = params_of(params, 1)
         talk = is_conversation(prompt)
         request = self._chat(checked_messages(prompt)) if talk else self._raw(prompt_of(prompt))

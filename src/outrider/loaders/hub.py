@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from outrider.types.errors import ModelError
+from outrider.types.lines import one_line
 from outrider.types.progress import Progress, silent
 
 #: Files of a checkpoint folder, besides its safetensors.
@@ -112,10 +113,6 @@ def _absence(repository: str, file: str) -> str:
     return ABSENT
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
 def _explained(spec: str, download: Callable[[], Any]) -> str:
     """Run a download; every failure becomes one line about ``spec``."""
     from huggingface_hub import errors
@@ -132,11 +129,11 @@ def _explained(spec: str, download: Callable[[], Any]) -> str:
     except errors.EntryNotFoundError:
         fault = ABSENT
     except errors.HFValidationError as error:
-        fault = f"not a hub id: {_one_line(error)}"
+        fault = f"not a hub id: {one_line(error)}"
     except errors.HfHubHTTPError as error:
-        fault = f"the Hugging Face hub refused: {_one_line(error)}"
+        fault = f"the Hugging Face hub refused: {one_line(error)}"
     except Exception as error:  # of the hub library and of the several it is built on
-        fault = f"cannot be downloaded: {_one_line(error) or type(error).__name__}"
+        fault = f"cannot be downloaded: {one_line(error)}"
     raise ModelError(f"{spec}: {fault}")
 
 

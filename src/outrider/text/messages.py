@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeGuard
 
 from outrider.types.errors import RequestError
+from outrider.types.lines import shown
 
 #: One message: ``role`` and ``content`` are text, further fields are as they were given.
 Message = dict[str, object]
@@ -56,11 +57,6 @@ def checked_messages(messages: object, name: str = "messages") -> list[Message]:
 def is_list(value: object) -> TypeGuard[Sequence[object]]:
     """Whether a value is a sequence, and not one of characters or bytes."""
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
-
-
-def shown(value: object) -> str:
-    """A wrong value in few characters of one line."""
-    return f"{value!r:.60}".replace("\n", " ")
 
 
 def _message(name: str, message: object) -> Message:

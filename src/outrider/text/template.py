@@ -14,6 +14,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outrider.types.errors import ModelError, RequestError
+from outrider.types.lines import one_line
 
 
 class _Generation(Extension):
@@ -68,10 +69,6 @@ def _in_parts(message: Mapping[str, object]) -> Mapping[str, object]:
     return {**message, "content": [{"type": "text", "text": message.get("content")}]}
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
 #: A text that no template writes by itself.
 _MARK: Final = "\u27e6mark\u27e7"
 
@@ -99,7 +96,7 @@ class ChatTemplate:
         try:
             self._template = _environment().from_string(text)
         except (TemplateError, RecursionError) as error:
-            raise ModelError(f"{source}: chat template: {_one_line(error)}") from None
+            raise ModelError(f"{source}: chat template: {one_line(error)}") from None
 
     def render(self, messages: Sequence[Mapping[str, object]], **variables: object) -> str:
         """Return the prompt text of a conversation.
@@ -140,4 +137,4 @@ class ChatTemplate:
             return self._template.render(messages=list(messages), **context)
         # Any exception type can come out of a foreign template.
         except Exception as error:
-            raise RequestError("messages", f"the chat template says: {_one_line(error)}") from None
+            raise RequestError("messages", f"the chat template says: {one_line(error)}") from None

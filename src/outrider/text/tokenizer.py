@@ -13,6 +13,7 @@ from outrider.text.messages import checked_messages
 from outrider.text.pieces import BYTE_TOKEN, SPACE_MARKER, PieceDecoder, piece_decoders
 from outrider.text.template import ChatTemplate
 from outrider.types.errors import RequestError
+from outrider.types.lines import one_line
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Tokenizer:
         try:
             ids: list[int] = self._backend.encode(text, add_special_tokens=add_special).ids
         except Exception as error:  # the library raises plain Exception
-            detail = " ".join(str(error).split())
+            detail = one_line(error)
             raise RequestError("prompt", f"{self.source} cannot encode it: {detail}") from None
         return ids
 

@@ -11,7 +11,7 @@ from outrider.config.model import ModelConfig
 from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
 from outrider.train.config import TrainConfig
 from outrider.types.errors import DrafterError
-from outrider.types.numbers import shown
+from outrider.types.lines import shown
 
 #: Most of anything that is counted; the seeds of a run are derived from products with such counts.
 MANY: Final = 2**31 - 1

@@ -9,6 +9,17 @@ OutriderError
 Apart from them stands InvariantError: a fault of the engine itself.
 """
 
+from __future__ import annotations
+
+# Known by its name to type checkers; errors are imported before a command can be interrupted
+# without a word, so they import nothing themselves.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from outrider.types.output import RequestOutput
+
 
 class OutriderError(Exception):
     """Base of every fault that is reported to the user in one line."""
@@ -25,16 +36,22 @@ class DrafterError(OutriderError):
 class NumericsError(OutriderError):
     """A model's states or logits are not finite, so no token can be chosen.
 
+    One request meets it and its neighbours do not, so a call of many requests raises it once all
+    of them have ended.
+
     Attributes:
         place: the first part of the model whose output was not finite.
+        outputs: what every request of the call has, in their order; the ``error`` of those that
+            failed is set, and the others are whole. Empty if it was not raised by such a call.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, outputs: Sequence[RequestOutput] = ()) -> None:
         super().__init__(
             f"the model's output is not finite (NaN or infinite) from {place} on, so no token can "
             "be chosen; its weights are damaged, or do not fit this architecture"
         )
         self.place = place
+        self.outputs = list(outputs)
 
 
 class RequestError(OutriderError):

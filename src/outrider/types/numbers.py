@@ -9,18 +9,7 @@ import math
 from numbers import Integral, Real
 
 from outrider.types.errors import RequestError
-
-#: Characters of a refused value that its message shows.
-SHOWN = 60
-
-
-def shown(value: object) -> str:
-    """A value for a message: one short line."""
-    try:
-        text = " ".join(repr(value).split())
-    except ValueError:  # an integer of more digits than Python writes
-        return f"an integer of {int(value).bit_length()} bits" if isinstance(value, int) else "it"
-    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+from outrider.types.lines import shown
 
 
 def integer(name: str, value: object, low: int, high: int | None = None) -> int:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from outrider.types.errors import RequestError
 from outrider.types.frozen import FrozenDict
+from outrider.types.lines import shown
 from outrider.types.names import Parameters
-from outrider.types.numbers import boolean, integer, number, shown
+from outrider.types.numbers import boolean, integer, number
 from outrider.types.synonyms import SAMPLING
 
 MAX_LOGPROBS = 20

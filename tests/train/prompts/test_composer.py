@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from outrider.cli.prompts import builtin_prompts
+from outrider.cli.bench.prompts import builtin_prompts
 from outrider.train.prompts.composer import Composer, Turn
 from outrider.train.prompts.plain_words import plain_words
 from outrider.train.prompts.prompt_texts import read_prompt_texts

@@ -14,6 +14,7 @@ from outrider.cli.chat.keys import keys_wait
 from outrider.cli.console import note
 from outrider.cli.options import DraftOptions, SamplingOptions, TargetOptions, spread
 from outrider.types.errors import OutriderError
+from outrider.types.lines import one_line
 
 if TYPE_CHECKING:
     from outrider.cli.chat.terminal import Terminal
@@ -62,4 +63,4 @@ def talk(conversation: Conversation, terminal: Terminal) -> None:
         except KeyboardInterrupt:
             note("Cancelled; this turn is forgotten.")
         except (OutriderError, MemoryError, RuntimeError) as error:
-            note(" ".join(str(error).split()) or type(error).__name__)
+            note(one_line(error))

@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from outrider.cli.console import progress_bars, show_bytes, write, write_json
+from outrider.cli.console import progress_bars, write, write_json
 from outrider.cli.options import AsJson, DeviceName, KernelsName, KvCacheDtypeName, Threads
 from outrider.types.errors import DrafterError, ModelError
 from outrider.types.progress import Progress
+from outrider.types.sizes import show_bytes
 
 
 def inspect(
@@ -25,7 +26,7 @@ def inspect(
     json: AsJson = False,
 ) -> None:
     """Show what a model or drafter is and costs."""
-    from outrider.cli.facts import describe_built_in, describe_drafter, describe_model
+    from outrider.cli.inspect.facts import describe_built_in, describe_drafter, describe_model
     from outrider.kernels.select import select
     from outrider.loaders.open import open_model
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from outrider.cli import check as check_module
-from outrider.cli.audit import Case, Probe, drafted_cases, plain_cases, probes
-from outrider.cli.check import difference
+from outrider.cli.check.audit import difference, serve
+from outrider.cli.check.cases import Case, Probe, drafted_cases, plain_cases, probes
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.output import CompletionOutput, TokenLogprob
 from outrider.verify.samplers import DirectSampler
@@ -147,7 +146,7 @@ def test_requests_arrive_as_the_case_says(tiny: str) -> None:
             return deltas
 
         engine.step = counting
-        outputs = check_module.serve(engine, requests, gap)
+        outputs = serve(engine, requests, gap)
         assert [output.prompt_token_ids for output in outputs] == [[5, 6, 7], [8, 9]]
         return most
 

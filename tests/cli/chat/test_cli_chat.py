@@ -552,7 +552,7 @@ def test_a_whole_conversation_at_a_real_terminal(tiny: str, own_history: Path) -
     """Keys that are pressed while an answer is written wait; Ctrl-C at a prompt asks."""
     ours, theirs = os.openpty()
     code = "from outrider.cli.main import run; run()"
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(__file__).parents[3] / "src")
     arguments = ["chat", "--model", tiny, "-t", "0", "-n", "4", "--ignore-eos"]
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],

@@ -24,7 +24,8 @@ MAX_DRAFT_LENGTH: Final = 15
 USUAL_DRAFT_LENGTH: Final = 7
 #: Requests per case of a single draft length.
 SAMPLE: Final[dict[Effort, int]] = {"quick": 1, "normal": 3, "thorough": 10}
-#: Name of the audit's own drafter.
+#: Plain decoding, and the name of the audit's own drafter.
+PLAIN: Final = "none"
 REPLAY: Final = "replay"
 
 
@@ -134,7 +135,7 @@ def plain_cases(count: int) -> list[Case]:
     """Cases without a drafter: company and chunks alone must change nothing either."""
     everyone = tuple(range(count))
     return [
-        Case(f"none, batched, prefill by {chunk}", "none", None, chunk, gap, everyone)
+        Case(f"none, batched, prefill by {chunk}", PLAIN, None, chunk, gap, everyone)
         for chunk, gap in zip(CHUNKS, (1, 2, 3), strict=True)
     ]
 

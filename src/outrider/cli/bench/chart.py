@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from outrider.cli.measure import PLAIN, BenchRow, BenchTotal
+from outrider.cli.bench.measure import PLAIN, BenchRow, BenchTotal
 from outrider.cli.table import short_names
 from outrider.types.errors import RequestError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.measure import (
+from outrider.cli.bench.measure import (
     BenchRow,
     Key,
     Tally,
@@ -232,7 +232,7 @@ def test_geometric_mean() -> None:
 
 
 def test_hardly_drafted_positions_are_not_drawn() -> None:
-    from outrider.cli.chart import LAST_POSITION, LEAST_DRAFTED, shown_positions
+    from outrider.cli.bench.chart import LAST_POSITION, LEAST_DRAFTED, shown_positions
 
     row: BenchRow = totals_of(recorded())[1]
     tried = [LEAST_DRAFTED + 1, LEAST_DRAFTED, LEAST_DRAFTED - 1]
@@ -245,7 +245,7 @@ def test_hardly_drafted_positions_are_not_drawn() -> None:
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_figure(tmp_path: Path, ending: str) -> None:
     matplotlib = pytest.importorskip("matplotlib")
-    from outrider.cli.chart import plot
+    from outrider.cli.bench.chart import plot
 
     path = tmp_path / f"speed.{ending}"
     tallies = recorded()

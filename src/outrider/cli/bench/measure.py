@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from outrider.cli.prompts import BenchPrompt
+from outrider.cli.bench.prompts import BenchPrompt
 from outrider.types.errors import RequestError
 from outrider.types.output import RequestOutput
 from outrider.types.progress import Progress

@@ -9,11 +9,11 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from outrider.cli.chart import check_plot, plot
+from outrider.cli.bench.chart import check_plot, plot
+from outrider.cli.bench.measure import PLAIN, Bench, BenchRow, BenchTotal
+from outrider.cli.bench.prompts import builtin_prompts, limit_prompts, read_prompts
 from outrider.cli.console import note, progress_bars, write_json, write_line
-from outrider.cli.measure import PLAIN, Bench, BenchRow, BenchTotal
 from outrider.cli.options import AsJson, TargetOptions, spread
-from outrider.cli.prompts import builtin_prompts, limit_prompts, read_prompts
 from outrider.cli.table import short_names, write_table
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from outrider.cli.measure import BenchRow, BenchTotal
-from outrider.cli.prompts import CATEGORIES, builtin_prompts, limit_prompts, read_prompts
+from outrider.cli.bench.measure import BenchRow, BenchTotal
+from outrider.cli.bench.prompts import CATEGORIES, builtin_prompts, limit_prompts, read_prompts
 
 ROW = {field.name for field in fields(BenchRow)}
 TOTAL = {field.name for field in fields(BenchTotal)}

@@ -49,7 +49,7 @@ def _parse(entry: object, where: str) -> BenchPrompt:
 
 def builtin_prompts() -> list[BenchPrompt]:
     """Return the built-in set: 16 prompts in each of six categories, some with two turns."""
-    text = files("outrider.cli").joinpath("prompts.json").read_text(encoding="utf-8")
+    text = files("outrider.cli.bench").joinpath("prompts.json").read_text(encoding="utf-8")
     return [_parse(entry, "prompts.json") for entry in json.loads(text)]
 
 

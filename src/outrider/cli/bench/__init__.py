@@ -1,0 +1,1 @@
+"""``outrider bench``: what a drafter gains, and why, by kind of prompt."""

@@ -1,0 +1,1 @@
+"""``outrider check``: prove on this machine that nothing but the request decides an answer."""
