@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import asyncio
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -21,8 +22,10 @@ from outrider import LLM, OutriderError, RequestError, SamplingParams
 from outrider.config.engine import EngineConfig
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request
-from outrider.llm.desk import AHEAD
-from outrider.llm.owner import EngineOwner
+from outrider.engine.parent_request import ParentRequest
+from outrider.llm import serving
+from outrider.llm.desk import AHEAD, Message
+from outrider.llm.owner import EngineOwner, _start
 from support.run import alone, make_engine, views
 from support.tiny import tiny_target
 
@@ -364,7 +367,7 @@ def test_closing_tells_those_who_wait() -> None:
 def test_a_dropped_llm_is_freed_with_its_thread() -> None:
     llm = made(make_engine(TARGET, None, EngineConfig(max_num_seqs=3)))
     llm.generate(PROMPTS[0], GREEDY)
-    thread = llm._owner._thread
+    thread = llm._owner.desk.thread
     assert thread is not None
     store = weakref.ref(llm.engine._pool.store)
     gc.disable()
@@ -499,3 +502,112 @@ def test_calls_refuse_what_they_do_not_have(llm: LLM, call: Any, message: str) -
     with pytest.raises(RequestError, match=message):
         call(llm)
     quiet(llm)
+
+
+def test_a_request_closed_after_it_was_cancelled_harms_nobody(llm: LLM) -> None:
+    """As when an interrupt comes while a close is on its way: the dropped ticket cancels."""
+    right = alone(TARGET, [(PROMPTS[1], GREEDY)])[0].outputs[0].text
+    other = llm.stream(PROMPTS[1], GREEDY)
+    (ticket,) = llm._owner.submit([Request(PROMPTS[0], ENDLESS)])
+    entry = ticket.entry
+    assert entry.request_id is not None
+    llm.engine.cancel(entry.request_id)
+    llm._owner.send(Message(lambda: entry.ended, closing=entry))
+    with pytest.raises((KeyError, RequestError)):
+        entry.result()
+    assert "".join(other) == right
+    quiet(llm)
+
+
+def test_however_many_threads_are_started_one_serves(llm: LLM) -> None:
+    """An interrupt of a thread's start leaves it alive and unknown; the next call starts one."""
+    right = views(alone(TARGET, [(PROMPTS[0], GREEDY)]))
+    for _ in range(3):
+        _start(llm._owner.desk)
+    assert views(llm.generate(PROMPTS[0], GREEDY)) == right
+    serving = llm._owner.desk.thread
+    _start(llm._owner.desk)
+    assert in_threads(lambda _: views(llm.generate(PROMPTS[0], GREEDY)) == right, 4) == [True] * 4
+    assert llm._owner.desk.thread is serving
+    llm.close()
+    assert serving is not None
+    assert not serving.is_alive()
+
+
+def failing(function: Callable[..., Any], turn: int) -> Callable[..., Any]:
+    """``function``, which runs out of memory in its ``turn``-th call."""
+    calls = itertools.count(1)
+
+    def call(*args: Any, **named: Any) -> Any:
+        if next(calls) == turn:
+            raise MemoryError("planted")
+        return function(*args, **named)
+
+    return call
+
+
+#: Where something goes wrong once in the owner's thread, and whether it belongs to one request.
+PLANTS = [
+    (Engine, "add"),
+    (Engine, "text"),
+    (Engine, "take"),
+    (Engine, "has"),
+    (Engine, "is_finished"),
+    (ParentRequest, "output"),
+    (serving, "_take_in"),
+    (serving, "_accept"),
+    (serving, "_hand_out"),
+    (serving, "_publish"),
+    (serving, "_answer"),
+    (serving, "_step"),
+    (serving, "_end"),
+    (serving, "_read_inbox"),
+]
+
+
+@pytest.mark.parametrize(("place", "name"), PLANTS, ids=[name for _, name in PLANTS])
+@pytest.mark.parametrize("turn", [1, 2, 4])
+def test_a_fault_in_the_owners_thread_ends_a_request_and_not_the_thread(
+    llm: LLM, monkeypatch: Any, place: Any, name: str, turn: int
+) -> None:
+    right = views(alone(TARGET, [(PROMPTS[0], GREEDY)]))
+    text = alone(TARGET, [(PROMPTS[0], GREEDY)])[0].outputs[0].text
+    for call in (
+        lambda: views(llm.generate(PROMPTS[0], GREEDY)) == right,
+        lambda: "".join(llm.stream(PROMPTS[0], GREEDY)) == text,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, failing(getattr(place, name), turn))
+            (result,) = in_threads(lambda _, call=call: call(), 1)
+        assert result is True or isinstance(result, MemoryError)
+        assert views(llm.generate(PROMPTS[0], GREEDY)) == right
+    gc.collect()
+    quiet(llm)
+
+
+def test_a_thread_that_cannot_go_on_says_why(llm: LLM, monkeypatch: Any) -> None:
+    def broken(*args: Any) -> Any:
+        raise MemoryError("planted")
+
+    monkeypatch.setattr(serving, "_publish", broken)
+    for message in ("planted", "planted"):
+        with pytest.raises((MemoryError, OutriderError), match=message):
+            llm.generate(PROMPTS[0], GREEDY)
+
+
+def test_a_closed_llm_refuses_whatever_is_asked(llm: LLM) -> None:
+    llm.close()
+    for call in (
+        lambda: llm.generate([]),
+        lambda: llm.chat([]),
+        llm.variant,
+        lambda: llm.stream("hi"),
+    ):
+        with pytest.raises(RequestError, match="closed"):
+            call()
+
+
+def test_an_id_of_ones_own_takes_nobody_elses(llm: LLM) -> None:
+    for index in range(4):
+        llm.engine.add(Request(PROMPTS[0], GREEDY, request_id=f"req-{index + 1}"))
+    assert len(llm.generate(PROMPTS[:3], GREEDY)) == 3

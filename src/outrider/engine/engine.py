@@ -161,8 +161,7 @@ class Engine:
         prompt = [int(token) for token in request.prompt_token_ids]
         self._check(prompt, request)
         with self._turn():
-            self._count += 1
-            request_id = request.request_id or f"req-{self._count}"
+            request_id = request.request_id or self._next_id()
             if request_id in self._parents:
                 raise RequestError("request_id", f"{request_id!r} is in use")
             arrived = time.monotonic()
@@ -179,6 +178,13 @@ class Engine:
                 self._remove(request_id)
                 raise
             return request_id
+
+    def _next_id(self) -> str:
+        """An id that no request has, whatever ids callers choose for theirs."""
+        self._count += 1
+        while f"req-{self._count}" in self._parents:
+            self._count += 1
+        return f"req-{self._count}"
 
     def _check(self, prompt: list[int], request: Request) -> None:
         vocab_size = self._target.config.vocab_size

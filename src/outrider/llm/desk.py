@@ -7,10 +7,11 @@ interrupt between any two instructions of a caller leaves nothing held.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final
 
 from outrider.engine.engine import Engine
@@ -98,6 +99,11 @@ class Message:
     news: SimpleQueue[None] = field(default_factory=SimpleQueue)
 
     @property
+    def concerned(self) -> list[Entry]:
+        """The requests that taking it in changes."""
+        return [*self.arriving, *([] if self.closing is None else [self.closing])]
+
+    @property
     def wants_rounds(self) -> bool:
         """Whether rounds should run for it."""
         return not self.gone and any(not e.ended and not e.abandoned for e in self.entries)
@@ -114,6 +120,8 @@ class Desk:
         waiting: messages that are not answered yet; the thread's own.
         closed: nothing is accepted any more.
         process: where the thread lives; a forked child has none.
+        thread: the one that serves it, once one does.
+        fault: why the thread ended without being asked to.
     """
 
     engine: weakref.ref[Engine]
@@ -122,6 +130,25 @@ class Desk:
     waiting: list[Message] = field(default_factory=list)
     closed: bool = False
     process: int = field(default_factory=os.getpid)
+    thread: threading.Thread | None = None
+    fault: BaseException | None = None
+    _seat: SimpleQueue[None] = field(default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self._seat.put(None)
+
+    def claim(self) -> bool:
+        """Make the current thread the one that serves this desk; False if there is one.
+
+        An interrupt of a start can leave a thread behind that nobody knows of, so that another is
+        started: however many are, one gets the seat.
+        """
+        try:
+            self._seat.get_nowait()
+        except Empty:
+            return False
+        self.thread = threading.current_thread()
+        return True
 
     @property
     def wants_rounds(self) -> bool:
@@ -134,8 +161,13 @@ class Desk:
         """Refuse calls that nobody would answer.
 
         Raises:
-            OutriderError: it is closed, or this is a forked child of its process.
+            OutriderError: it is closed, its thread failed, or this is a forked child of its
+                process.
         """
+        if self.fault is not None:
+            raise OutriderError(
+                f"the engine's thread has failed ({self.fault!r}); make a new LLM"
+            ) from self.fault
         if self.closed:
             raise RequestError("llm", "has been closed; make a new LLM")
         if os.getpid() != self.process:

@@ -141,6 +141,7 @@ class LLM:
         """
         check_count(unnamed, ("drafter",), "LLM.variant")
         check_variant(options)
+        self._owner.desk.check()
         config = replace(self._config, **options)
         drafts = self._drafter if drafter is None else place("drafter", drafter, '"none"')
         twin = LLM.__new__(LLM)
@@ -312,6 +313,7 @@ class LLM:
     ) -> list[RequestOutput]:
         each = params_of(params, len(requests))
         check_progress(progress)
+        self._owner.desk.check()
         tickets = self._owner.submit(
             [replace(request, params=one) for request, one in zip(requests, each, strict=True)]
         )

@@ -49,7 +49,8 @@ class Ticket:
         def come() -> bool:
             return entry.ended or len(entry.text) > sent
 
-        self._owner.send(Message(come, entries=[entry], reading=entry))
+        while not come():
+            self._owner.send(Message(come, entries=[entry], reading=entry))
         if len(entry.text) > sent:
             return entry.text[sent:]
         entry.result()
@@ -62,7 +63,7 @@ class Ticket:
             BaseException: the engine could not go on.
         """
         entry = self.entry
-        if not entry.ended:
+        while not entry.ended:
             self._owner.send(Message(lambda: entry.ended, closing=entry))
         return entry.output or entry.result()
 
@@ -85,9 +86,7 @@ class EngineOwner:
         """The thread starts with the first message."""
         self.desk = Desk(weakref.ref(engine))
         self._engine: Engine | None = engine  # alive as long as this is
-        self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
-        self._close = weakref.finalize(self, _close, self.desk, None)
+        self._close = weakref.finalize(self, _close, self.desk)
 
     def submit(self, requests: Sequence[Request]) -> list[Ticket]:
         """Hand requests in, all or none.
@@ -143,37 +142,43 @@ class EngineOwner:
             OutriderError: nobody is there to answer.
         """
         self.desk.check()
-        thread = self._started()
+        if self.desk.thread is None:
+            _start(self.desk)
         try:
             self.desk.inbox.put(message)
-            while True:
-                try:
-                    return message.news.get(timeout=PATIENCE)
-                except Empty:
-                    if not thread.is_alive():
-                        self.desk.check()
-                        raise RequestError("llm", "its engine's thread has ended") from None
+            while not self._came(message):
+                pass
         finally:
             message.gone = True
+
+    def _came(self, message: Message) -> bool:
+        """Wait a while for the answer; should the owner be gone or have lost it, see for oneself.
+
+        Raises:
+            OutriderError: nobody is there to answer.
+        """
+        try:
+            message.news.get(timeout=PATIENCE)
+        except Empty:
+            thread = self.desk.thread
+            if message.answered():
+                return True
+            if thread is None:
+                _start(self.desk)
+            elif not thread.is_alive():
+                self.desk.check()
+                raise RequestError("llm", "its engine's thread has ended") from None
+            return False
+        return True
 
     def close(self) -> None:
         """Cancel everything, end the thread and let go of the engine; again, it does nothing."""
         self._close()
         self._engine = None
 
-    def _started(self) -> threading.Thread:
-        """The thread, started if it was not."""
-        with self._starting:
-            if self._thread is None:
-                thread = _thread_of(self.desk)
-                self._close.detach()
-                self._close = weakref.finalize(self, _close, self.desk, thread)
-                self._thread = thread
-            return self._thread
 
-
-def _thread_of(desk: Desk) -> threading.Thread:
-    """Start the thread that serves a desk.
+def _start(desk: Desk) -> None:
+    """Start a thread that serves a desk; if another does by then, it ends at once.
 
     Asleep, it must not keep the process alive; ``_close`` ends it before that does.
 
@@ -192,7 +197,6 @@ def _thread_of(desk: Desk) -> threading.Thread:
     finally:
         if small:
             threading.stack_size(before)
-    return thread
 
 
 def _ended(entries: Sequence[Entry]) -> int:
@@ -215,10 +219,11 @@ def _abandon(desk: Desk, entry: Entry) -> None:
         engine.cancel(entry.request_id)
 
 
-def _close(desk: Desk, thread: threading.Thread | None) -> None:
+def _close(desk: Desk) -> None:
     """End the thread after its round. Also runs when the owner is dropped or the process ends."""
     desk.closed = True
     desk.inbox.put(None)
+    thread = desk.thread
     here = thread is threading.current_thread() or os.getpid() != desk.process
     if thread is not None and not here:
         thread.join()

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from queue import Empty
+from typing import Final
 
 from outrider.engine.engine import Engine
 from outrider.llm.desk import Desk, Entry, Message
 from outrider.types.errors import RequestError
 
+#: Turns in a row that may fail before the thread gives up. One fails if something goes wrong that
+#: belongs to no request; whatever does belong to one is told to its callers, and others go on.
+MOST_FAILURES: Final = 3
+
 
 def serve(desk: Desk) -> None:
-    """Take messages in, run rounds, hand results out."""
-    while _read_inbox(desk):
-        engine = desk.engine()
-        if engine is None:
-            break
-        _publish(desk, engine)
-        if desk.wants_rounds:
-            _step(desk, engine)
-            _publish(desk, engine)
-        del engine  # nothing here keeps it alive while the thread sleeps
+    """Take messages in, run rounds, hand results out; leave a desk alone that is served already."""
+    if not desk.claim():
+        return
+    failures = 0
+    while failures < MOST_FAILURES:
+        try:
+            if not _turn(desk):
+                break
+            failures = 0
+        except BaseException as error:  # callers wait, and must hear of it
+            failures += 1
+            if failures == MOST_FAILURES:
+                desk.fault = error
+            _fail(_everybody(desk), error)
     _dismiss(desk)
+
+
+def _turn(desk: Desk) -> bool:
+    """Serve what is there, then take in what comes next; False if the thread is to end."""
+    engine = desk.engine()
+    if engine is None:
+        return False
+    _publish(desk, engine)
+    if desk.wants_rounds:
+        _step(desk, engine)
+        _publish(desk, engine)
+    del engine  # nothing here keeps it alive while the thread sleeps
+    return _read_inbox(desk)
 
 
 def _read_inbox(desk: Desk) -> bool:
@@ -35,12 +57,16 @@ def _read_inbox(desk: Desk) -> bool:
             message = desk.inbox.get(block=not desk.wants_rounds)
         except Empty:
             return True
-        engine = desk.engine()
-        if message is None or engine is None:
-            if message is not None:
-                desk.waiting.append(message)
+        if message is None:
             return False
-        _take_in(desk, engine, message)
+        desk.waiting.append(message)
+        engine = desk.engine()
+        if engine is None:
+            return False
+        try:
+            _take_in(desk, engine, message)
+        except BaseException as error:  # it belongs to whoever sent the message
+            _fail(message.concerned, error)
         if desk.inbox.empty():
             return True
 
@@ -52,7 +78,6 @@ def _take_in(desk: Desk, engine: Engine, message: Message) -> None:
         message.reading.ahead = 0
     if message.closing is not None and message.closing in desk.entries:
         _end(desk, engine, message.closing)
-    desk.waiting.append(message)
 
 
 def _accept(desk: Desk, engine: Engine, group: Sequence[Entry]) -> None:
@@ -77,8 +102,7 @@ def _step(desk: Desk, engine: Engine) -> None:
     try:
         engine.step()
     except BaseException as error:  # sessions stand as before it, but would only meet it again
-        for entry in desk.entries:
-            entry.error = error
+        _fail(desk.entries, error)
     for entry in desk.entries:
         if entry.ahead is not None:
             entry.ahead += 1
@@ -87,18 +111,26 @@ def _step(desk: Desk, engine: Engine) -> None:
 def _publish(desk: Desk, engine: Engine) -> None:
     """Hand out what rounds have made, whoever ran them, and answer whom it concerns."""
     for entry in list(desk.entries):
-        name = entry.request_id or ""
-        if entry.abandoned or entry.error is not None:
-            engine.abort(name)
-            desk.entries.remove(entry)
-        elif not engine.has(name):
-            entry.error = RequestError("request", f"{name} was removed from the engine")
-            desk.entries.remove(entry)
-        elif engine.is_finished(name):
-            _end(desk, engine, entry)
-        elif entry.ahead is not None:
-            entry.text = engine.text(name)
+        try:
+            _hand_out(desk, engine, entry)
+        except BaseException as error:  # it belongs to this request; the next time it is removed
+            _fail([entry], error)
     _answer(desk)
+
+
+def _hand_out(desk: Desk, engine: Engine, entry: Entry) -> None:
+    """Hand out what one request has; one that is of no use to anybody leaves the engine."""
+    name = entry.request_id or ""
+    if entry.abandoned or entry.error is not None:
+        engine.abort(name)
+        desk.entries.remove(entry)
+    elif not engine.has(name):
+        entry.error = RequestError("request", f"{name} was removed from the engine")
+        desk.entries.remove(entry)
+    elif engine.is_finished(name):
+        _end(desk, engine, entry)
+    elif entry.ahead is not None:
+        entry.text = engine.text(name)
 
 
 def _end(desk: Desk, engine: Engine, entry: Entry) -> None:
@@ -107,6 +139,19 @@ def _end(desk: Desk, engine: Engine, entry: Entry) -> None:
     entry.text = output.outputs[0].text
     entry.output = output
     desk.entries.remove(entry)
+
+
+def _fail(entries: Sequence[Entry], error: BaseException) -> None:
+    """Tell the callers of requests that have not ended why they never will."""
+    for entry in entries:
+        if not entry.ended:
+            entry.error = error
+
+
+def _everybody(desk: Desk) -> list[Entry]:
+    """All requests that somebody may wait for, taken in or not."""
+    arriving = [entry for message in desk.waiting for entry in message.arriving]
+    return [*desk.entries, *arriving]
 
 
 def _answer(desk: Desk) -> None:
@@ -130,13 +175,12 @@ def _dismiss(desk: Desk) -> None:
         if message is not None:
             desk.waiting.append(message)
     engine = desk.engine()
-    entries = [*desk.entries, *(entry for message in desk.waiting for entry in message.arriving)]
+    entries = _everybody(desk)
+    # Whoever waits for all of it is told; whoever closes a stream gets what there is.
+    _fail(entries, desk.fault or RequestError("llm", "was closed while this request ran"))
     for entry in entries:
-        if not entry.ended:
-            # Whoever waits for all of it is told; whoever closes a stream gets what there is.
-            entry.error = RequestError("llm", "was closed while this request ran")
-            if engine is not None and engine.has(entry.request_id or ""):
-                entry.output = engine.take(entry.request_id or "")
-                entry.text = entry.output.outputs[0].text
+        if entry.output is None and engine is not None and engine.has(entry.request_id or ""):
+            entry.output = engine.take(entry.request_id or "")
+            entry.text = entry.output.outputs[0].text
     desk.entries.clear()
     _answer(desk)
