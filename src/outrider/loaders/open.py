@@ -43,8 +43,9 @@ def open_model(spec: str, progress: Progress = silent) -> Checkpoint:
         raise ModelError(f"{path}: must be a folder or a {GGUF_SUFFIX} file, not {kind}")
     repository, file = split_hub_id(spec)
     if not is_hub_id(repository) or repository.endswith(GGUF_SUFFIX):
+        named = spec if spec.strip() else repr(spec)
         raise ModelError(
-            f"{spec}: no such file or folder; use {SMOLLM2}, a folder, a {GGUF_SUFFIX} file or "
+            f"{named}: no such file or folder; use {SMOLLM2}, a folder, a {GGUF_SUFFIX} file or "
             "org/name on the Hugging Face hub"
         )
     if file is not None:

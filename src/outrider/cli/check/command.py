@@ -90,7 +90,7 @@ def check(
     without a drafter; otherwise the exit status is 1. "replay" is a drafter of the audit's own: it
     knows the answers and errs at planted places, so that every acceptance length occurs.
     """
-    from outrider.cli.check.audit import Audit
+    from outrider.cli.check.audit import Audit, few_to_collect
 
     requests = probes(LENGTHS[effort])
     with progress_bars() as progress:
@@ -110,9 +110,10 @@ def check(
             cases += drafted_cases(name, max_draft, len(requests), effort)
         total = sum(len(case.probes) for case in cases)
         results: list[CaseResult] = []
-        for case in cases:
-            results.append(audit.run(case))
-            progress("Comparing", sum(result.requests for result in results), total)
+        with few_to_collect():
+            for case in cases:
+                results.append(audit.run(case))
+                progress("Comparing", sum(result.requests for result in results), total)
     _finish(results, audit.max_draft, json)
 
 
