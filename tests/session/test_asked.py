@@ -1,4 +1,4 @@
-"""What a drafter is asked for: the pace's choice, which changes no token."""
+"""What a drafter is asked for: the policy's choice, which changes no token."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from outrider.config.engine import EngineConfig
+from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import DrafterFault, DraftState, Proposal
 from outrider.engine import Engine, Request
 from outrider.session.share import Share
-from outrider.session.worth import Pace, Worth
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
 from support.run import alone, serve, truth, views
@@ -57,13 +57,13 @@ def test_tokens_are_equal_whatever_is_asked(
     """Lengths chosen by lot; all that is drafted is judged."""
     luck, chosen = random.Random(7), []
 
-    def wants(pace: Pace, length: int, worth: Worth) -> bool:
-        pace.asked = luck.randint(1, length)
-        chosen.append(pace.asked)
+    def wants(policy: DraftLengthPolicy, most: int) -> bool:
+        policy.asked = luck.randint(1, most)
+        chosen.append(policy.asked)
         return True
 
-    monkeypatch.setattr(Pace, "wants", wants)
-    monkeypatch.setattr(Pace, "keep", lambda pace, proposal, worth: len(proposal.tokens))
+    monkeypatch.setattr(DraftLengthPolicy, "wants", wants)
+    monkeypatch.setattr(DraftLengthPolicy, "keep", lambda policy, drafted, *rest: drafted)
     drafter = Noting(adversaries(truth(plain), TINY.vocab_size)[kind].guess)
     config = EngineConfig(max_num_seqs=3)
     assert views(serve(target, drafter, REQUESTS, config=config)) == views(plain)

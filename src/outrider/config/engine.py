@@ -46,7 +46,7 @@ class EngineConfig(Parameters):
             limit, or as much of it as the KV caches have room for (vLLM: the model's limit).
         max_num_seqs: sessions that share a pass; they share the pages of the KV caches too.
         max_num_batched_tokens: rows of one pass that prefill may fill.
-        draft_length: tokens to draft per round; None chooses by worth, round by round.
+        draft_length: tokens to draft per round; None chooses by goodput, round by round.
         verification: how sampled requests are judged.
         kv_cache_memory_bytes: most bytes of the KV caches, the target's and the drafter's
             together; None is 2 GiB, or a quarter of the free memory if that is less (vLLM: what

@@ -16,6 +16,9 @@ from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype
+from outrider.draft_length.cost_curve import CostCurve
+from outrider.draft_length.goodput import Goodput
+from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import Drafter, DraftSampling
 from outrider.engine.budget import OPTION, CacheBudget, cache_budget
 from outrider.engine.parent_request import ParentRequest
@@ -31,7 +34,6 @@ from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
 from outrider.session.share import Share, Verdict, Work
 from outrider.session.stream import StreamLimits, TokenStream
-from outrider.session.worth import CostCurve, Pace, Worth
 from outrider.types.errors import OutriderError, RequestError
 from outrider.types.output import Delta, RequestOutput
 from outrider.types.sizes import show_bytes
@@ -54,7 +56,7 @@ class Engine:
         drafter: Drafter | None,
         config: EngineConfig,
         budget: CacheBudget | None = None,
-        worth: Worth | None = None,
+        goodput: Goodput | None = None,
     ) -> None:
         """Allocate pages and bind the parts of a round.
 
@@ -63,7 +65,7 @@ class Engine:
             drafter: None decodes plainly.
             config: limits and choices.
             budget: what the caches get; None divides what ``config`` allows.
-            worth: prices that are known beforehand; None measures them here.
+            goodput: prices that are known beforehand; None measures them here.
 
         Raises:
             RequestError: the KV budget cannot hold one session of full length.
@@ -84,7 +86,7 @@ class Engine:
         self._runner = Runner(target.model, self._pool.store, taps)
         self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
         if drafter is not None and config.draft_length is None:
-            self._drafting.worth = worth or self._prices(drafter)
+            self._drafting.goodput = goodput or self._prices(drafter)
         self._rounds = Rounds(self._drafting)
         self._gumbel = _gumbel_of(target)
         self._parents: dict[str, ParentRequest] = {}
@@ -229,9 +231,10 @@ class Engine:
             sampling = DraftSampling(params.temperature, seed, stream_id)
             session.start_drafting(drafter.begin, sampling)
             session.draft_end = drafter.max_position
-            if self._drafting.worth is not None:
-                belief = self._drafting.worth.belief(params.temperature)
-                session.pace = Pace(belief, drafter.max_draft)
+            if self._drafting.goodput is not None:
+                session.policy = DraftLengthPolicy(
+                    self._drafting.goodput, params.temperature, drafter.max_draft
+                )
         return session
 
     def abort(self, request_id: str) -> None:
@@ -345,22 +348,22 @@ class Engine:
         # Without a drafter the same phases run, with nothing to do.
         return (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
 
-    def _prices(self, drafter: Drafter) -> Worth:
+    def _prices(self, drafter: Drafter) -> Goodput:
         """Prices of this target's passes and of this drafter's drafts, measured."""
         curve = CostCurve(self._runner.profile(self._pool, self._max_len))
         rows = min(PROFILE_ROWS, self._max_len)
         taps = self._runner.scratch_taps(self._pool, rows)
         seconds = self._drafting.profile(taps, self._max_len)
-        return Worth(curve, seconds, drafter.expected_acceptance)
+        return Goodput(curve, seconds)
 
     def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
         """Note what a round of decoding cost; rounds that feed prompts have another shape."""
-        worth = self._drafting.worth
-        if worth is None or any(len(share.fed) > 1 for share in shares):
+        goodput = self._drafting.goodput
+        if goodput is None or any(len(share.fed) > 1 for share in shares):
             return
         rows = sum(len(share.tokens) for share in shares)
         drafting = any(share.draft.tokens for share in shares)
-        worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
+        goodput.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
 
     def _settle(self) -> None:
         """Fork siblings off finished prompts, release sessions that have ended.

@@ -10,6 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from outrider.draft_length.goodput import Goodput
 from outrider.drafters.base import (
     CommittedRows,
     Drafter,
@@ -22,7 +23,6 @@ from outrider.drafters.base import (
 from outrider.kernels.tensors import index_range, token_ids
 from outrider.session.session import SpecSession
 from outrider.session.share import Share
-from outrider.session.worth import Worth
 from outrider.types.errors import InvariantError
 from outrider.types.telemetry import Telemetry
 
@@ -46,7 +46,7 @@ class Drafting:
     the first one is logged.
 
     Attributes:
-        worth: prices by which drafts are cut; None keeps them whole.
+        goodput: prices by which drafts are cut; None keeps them whole.
     """
 
     def __init__(self, drafter: Drafter | None, vocab_size: int, threshold: float) -> None:
@@ -60,7 +60,7 @@ class Drafting:
         self._drafter = drafter
         self._vocab_size = vocab_size
         self._threshold = threshold
-        self.worth: Worth | None = None
+        self.goodput: Goodput | None = None
         self._tally = Telemetry()
         self._fault_reported = False
         self._useless_reported = False
@@ -82,8 +82,8 @@ class Drafting:
 
     def _wants(self, share: Share) -> bool:
         """Whether a full draft is expected to pay in this session."""
-        pace = share.work.session.pace
-        return pace is None or self.worth is None or pace.wants(share.work.draft_length, self.worth)
+        policy = share.work.session.policy
+        return policy is None or policy.wants(share.work.draft_length)
 
     def _checked(self, share: Share, proposal: Proposal | DrafterFault) -> Proposal:
         """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
@@ -128,9 +128,9 @@ class Drafting:
         keep = len(proposal.tokens)
         if proposal.confidences:
             keep = confident(proposal.confidences, self._threshold)
-        pace = share.work.session.pace
-        if pace is not None and self.worth is not None and keep:
-            keep = pace.keep(_first(proposal, keep), self.worth)
+        policy = share.work.session.policy
+        if policy is not None and keep:
+            keep = policy.keep(keep, proposal.confidences[:keep], proposal.copied)
         return _first(proposal, keep)
 
     def _fault(self, session: SpecSession, fault: DrafterFault) -> Proposal:
@@ -180,10 +180,11 @@ class Drafting:
         """Note one verdict; say once if drafting does not help, which nothing else would show."""
         session, drafted = share.work.session, len(share.draft.tokens)
         session.telemetry.record(drafted, accepted)
-        if session.pace is not None:
+        if session.policy is not None:
             # Where the stream ended, the next token was not refused.
-            told = _first(share.draft, accepted) if session.finished else share.draft
-            session.pace.record(told, accepted)
+            judged = min(accepted, drafted) if session.finished else drafted
+            confidences = share.draft.confidences[:judged]
+            session.policy.record(judged, accepted, confidences, share.draft.copied)
         self._tally.drafted += drafted
         self._tally.accepted += accepted
         judged, kept = self._tally.drafted, self._tally.accepted
@@ -224,11 +225,12 @@ class Drafting:
 
 
 def _propose(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts in full, of as many tokens as each session's pace asks for."""
-    paces = [share.work.session.pace for share in shares]
+    """Drafts in full, of as many tokens as each session's policy asks for."""
+    policies = [share.work.session.policy for share in shares]
     states, tips, lengths = _wanted(shares)
     asked = [
-        length if pace is None else pace.asked for pace, length in zip(paces, lengths, strict=True)
+        length if policy is None else policy.asked
+        for policy, length in zip(policies, lengths, strict=True)
     ]
     return drafter.propose_within(states, tips, lengths, asked)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outrider.caches.paged import PagedCache
+from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import DraftSampling, DraftState
 from outrider.session.stream import TokenStream
-from outrider.session.worth import Pace
 from outrider.types.errors import InvariantError
 from outrider.types.output import TokenLogprob
 from outrider.types.sampling import SamplingParams
@@ -60,7 +60,7 @@ class SpecSession:
         draft_sampling: how its target draws, for the drafter.
         draft_state: the drafter's state, None if it does not draft.
         paused: it observes but does not draft.
-        pace: chooses its draft lengths; None drafts as many as are asked for.
+        policy: chooses its draft lengths; None drafts as many as are asked for.
         draft_end: position from which nothing is drafted any more, None without such a limit.
         telemetry: counters of its rounds.
         logprobs: one entry per emitted token, if asked for.
@@ -89,7 +89,7 @@ class SpecSession:
         self.draft_sampling = DraftSampling()
         self.draft_state: DraftState | None = None
         self.paused = False
-        self.pace: Pace | None = None
+        self.policy: DraftLengthPolicy | None = None
         self.draft_end: int | None = None
         self.telemetry = Telemetry()
         self.logprobs: list[TokenLogprob] = []
