@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 
 from outrider.draft_length.cost_curve import CostCurve
+from outrider.draft_length.decision import DraftDecision, DraftMode
 from outrider.draft_length.goodput import Goodput
+from outrider.draft_length.outcome import DraftOutcome
 from outrider.draft_length.policy import DraftLengthPolicy
 
 FLAT = [(1, 1.0), (8, 1.2), (16, 1.5)]
 STEEP = [(1, 1.0), (2, 2.0), (16, 16.0)]
+BRIEF = DraftDecision(DraftMode.BRIEF)
 
 
 def priced(
@@ -20,8 +23,9 @@ def priced(
 
 def drafted_round(policy: DraftLengthPolicy, hold: int, most: int = 8) -> int:
     """One round whose first ``hold`` tokens would be accepted; how many it has judged."""
-    kept = policy.keep(most, (), copied=False) if policy.wants(most) else 0
-    policy.record(kept, min(hold, kept))
+    decision = policy.decide(most)
+    kept = policy.keep(decision, most, (), copied=False) if decision.full else 0
+    policy.record(decision, DraftOutcome(kept, min(hold, kept)))
     return kept
 
 
@@ -48,10 +52,11 @@ def ask(policy: DraftLengthPolicy, hold: int, rounds: int, most: int = 32) -> li
     """What a policy asks for when up to ``hold`` tokens of each draft of up to 7 are accepted."""
     asked = []
     for _ in range(rounds):
-        if policy.wants(most):
-            asked.append(policy.asked)
-            judged = min(policy.asked, 7)
-            policy.record(judged, min(hold, judged))
+        decision = policy.decide(most)
+        kept = min(decision.asked, 7)
+        policy.record(decision, DraftOutcome(kept, min(hold, kept)))
+        if decision.full:
+            asked.append(decision.asked)
     return asked
 
 
@@ -73,10 +78,10 @@ def test_copies_do_not_tell_what_to_ask_for() -> None:
     policy = DraftLengthPolicy(priced(), 0.0, 32)
     asked = []
     for _ in range(200):
-        if policy.wants(32):
-            asked.append(policy.asked)
-            policy.record(20, 20, [0.9] * 20, copied=True)
-    assert set(asked) == {8}
+        decision = policy.decide(32)
+        asked.append(decision.asked)
+        policy.record(decision, DraftOutcome(20, 20, False, [0.9] * 20, copied=True))
+    assert set(asked) == {8, 0}, "0 where the price of a plain pass is learnt"
 
 
 def test_a_short_draft_that_held_says_nothing() -> None:
@@ -106,9 +111,25 @@ def test_copies_and_predictions_are_calibrated_apart() -> None:
     policy = DraftLengthPolicy(priced(), 0.0, 8)
     sure = [0.9] * 4
     for _ in range(200):
-        policy.record(4, 0, sure, copied=True)
-    assert policy.keep(4, sure, copied=False) == 4
-    assert policy.keep(4, sure, copied=True) <= 1
+        policy.record(BRIEF, DraftOutcome(4, 0, False, sure, copied=True))
+    assert policy.keep(BRIEF, 4, sure, copied=False) == 4
+    assert policy.keep(BRIEF, 4, sure, copied=True) <= 1
+
+
+def test_deciding_changes_nothing() -> None:
+    """A round that is interrupted and repeated decides the same, as often as it is."""
+    twins = [DraftLengthPolicy(priced(FLAT, 0.3, 0.1), 0.0, 8) for _ in range(2)]
+    seen = set()
+    for turn in range(900):
+        hold = 8 if turn > 60 else 0
+        for _ in range(turn % 4):
+            decision = twins[0].decide(8)
+            twins[0].keep(decision, 8, (), copied=False)
+        decisions = [policy.decide(8) for policy in twins]
+        assert decisions[0] == decisions[1]
+        seen.add(decisions[0].mode)
+        assert drafted_round(twins[0], hold) == drafted_round(twins[1], hold)
+    assert seen == set(DraftMode)
 
 
 def test_never_much_slower_than_plain() -> None:

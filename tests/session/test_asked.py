@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from outrider.config.engine import EngineConfig
+from outrider.draft_length.decision import DraftDecision, DraftMode
 from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import DrafterFault, DraftState, Proposal
 from outrider.engine import Engine, Request
@@ -57,13 +58,12 @@ def test_tokens_are_equal_whatever_is_asked(
     """Lengths chosen by lot; all that is drafted is judged."""
     luck, chosen = random.Random(7), []
 
-    def wants(policy: DraftLengthPolicy, most: int) -> bool:
-        policy.asked = luck.randint(1, most)
-        chosen.append(policy.asked)
-        return True
+    def decide(policy: DraftLengthPolicy, most: int) -> DraftDecision:
+        chosen.append(luck.randint(1, most))
+        return DraftDecision(DraftMode.FULL, chosen[-1])
 
-    monkeypatch.setattr(DraftLengthPolicy, "wants", wants)
-    monkeypatch.setattr(DraftLengthPolicy, "keep", lambda policy, drafted, *rest: drafted)
+    monkeypatch.setattr(DraftLengthPolicy, "decide", decide)
+    monkeypatch.setattr(DraftLengthPolicy, "keep", lambda policy, made, drafted, *rest: drafted)
     drafter = Noting(adversaries(truth(plain), TINY.vocab_size)[kind].guess)
     config = EngineConfig(max_num_seqs=3)
     assert views(serve(target, drafter, REQUESTS, config=config)) == views(plain)

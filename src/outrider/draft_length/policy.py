@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from outrider.draft_length.acceptance import AcceptanceStatistics
+from outrider.draft_length.decision import DraftDecision, DraftMode
 from outrider.draft_length.goodput import Goodput
+from outrider.draft_length.outcome import DraftOutcome
 from outrider.draft_length.requested_length import RequestedLength
 
 #: Plain rounds after which one short draft is tried, to notice that the text has changed. Each
@@ -27,9 +29,10 @@ PLAIN_EVERY: Final = 100
 class DraftLengthPolicy:
     """One session's choice, round by round: when to draft, how much, how much of it to keep.
 
+    ``decide`` and ``keep`` change nothing; ``record`` is the only place that learns.
+
     Attributes:
         acceptance: what full drafts of this session have met with.
-        asked: tokens to ask for in this round's full draft; copies are free and may be longer.
     """
 
     def __init__(self, goodput: Goodput, temperature: float, longest: int) -> None:
@@ -43,35 +46,29 @@ class DraftLengthPolicy:
         self._goodput = goodput
         self._shared = goodput.statistics(temperature)
         self.acceptance = AcceptanceStatistics(self._shared.acceptance.conditionals(longest))
-        self.asked = longest
         self._requested = RequestedLength(self._shared.requested.tokens)
         self._drafted_rounds = 0
         self._plain_rounds = 0
         self._probe_after = FIRST_PROBE
-        self._full = False
-        self._probing = False
 
-    def wants(self, most: int) -> bool:
+    def decide(self, most: int) -> DraftDecision:
         """Whether to draft in full, up to ``most`` tokens, in this round."""
-        self._probing = False
-        self.asked = min(math.ceil(self._requested.tokens), most)
-        self._full = self._goodput.length(self.acceptance.chances(self.asked)) > 0
-        if self._full:
-            self._plain_rounds, self._probe_after = 0, FIRST_PROBE
-            self._drafted_rounds += 1
-            self._full = self._drafted_rounds % PLAIN_EVERY != 0
-            return self._full
-        self._plain_rounds += 1
-        if self._plain_rounds >= self._probe_after:
-            self._plain_rounds = 0
-            self._probe_after = min(2 * self._probe_after, LAST_PROBE)
-            self._full = self._probing = True
-        return self._full
+        asked = min(math.ceil(self._requested.tokens), most)
+        if self._goodput.length(self.acceptance.chances(asked)) > 0:
+            if (self._drafted_rounds + 1) % PLAIN_EVERY == 0:
+                return DraftDecision(DraftMode.PRICING)
+            return DraftDecision(DraftMode.FULL, asked)
+        if self._plain_rounds + 1 >= self._probe_after:
+            return DraftDecision(DraftMode.PROBE, asked)
+        return DraftDecision(DraftMode.BRIEF)
 
-    def keep(self, drafted: int, confidences: Sequence[float], copied: bool) -> int:
+    def keep(
+        self, decision: DraftDecision, drafted: int, confidences: Sequence[float], copied: bool
+    ) -> int:
         """How many drafted tokens are worth a row each; a probe keeps some all the same.
 
         Args:
+            decision: what this round drafts.
             drafted: tokens of the draft.
             confidences: the drafter's, one per token, or none.
             copied: whether the tokens were copied rather than predicted.
@@ -81,26 +78,32 @@ class DraftLengthPolicy:
         else:
             chances = self.acceptance.chances(drafted)
         kept = self._goodput.cut(chances)
-        return max(kept, min(PROBE_TOKENS, len(chances))) if self._probing else kept
+        if decision.mode is DraftMode.PROBE:
+            return max(kept, min(PROBE_TOKENS, len(chances)))
+        return kept
 
-    def record(
-        self, judged: int, accepted: int, confidences: Sequence[float] = (), copied: bool = False
-    ) -> None:
-        """Note a verdict on the tokens that a round judged.
+    def record(self, decision: DraftDecision, outcome: DraftOutcome) -> None:
+        """Note what became of a round's draft.
 
         A full draft of which nothing was worth keeping counts as a miss.
-
-        Args:
-            judged: drafted tokens that were judged.
-            accepted: how many of them, from the first on, the target accepted.
-            confidences: the drafter's for the judged tokens, or none.
-            copied: whether the tokens were copied rather than predicted.
         """
-        if self._full:
+        self._count(decision)
+        if decision.full:
             for estimate in (self.acceptance, self._shared.acceptance):
-                estimate.record(max(judged, 1), accepted)
-            if not copied:
+                estimate.record(max(outcome.judged, 1), outcome.accepted)
+            if not outcome.copied:
                 for requested in (self._requested, self._shared.requested):
-                    requested.record(self.asked, accepted)
-        self._shared.calibration(copied).record(confidences, accepted)
-        self._full = self._probing = False
+                    requested.record(decision.asked, outcome.accepted)
+        heard = outcome.confidences[: outcome.judged]
+        self._shared.calibration(outcome.copied).record(heard, outcome.accepted)
+
+    def _count(self, decision: DraftDecision) -> None:
+        """Count the round towards the next probe, or the next round without a draft."""
+        if decision.mode is DraftMode.BRIEF:
+            self._plain_rounds += 1
+        elif decision.mode is DraftMode.PROBE:
+            self._plain_rounds = 0
+            self._probe_after = min(2 * self._probe_after, LAST_PROBE)
+        else:
+            self._plain_rounds, self._probe_after = 0, FIRST_PROBE
+            self._drafted_rounds += 1

@@ -10,7 +10,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from outrider.draft_length.decision import DraftDecision, DraftMode
 from outrider.draft_length.goodput import Goodput
+from outrider.draft_length.outcome import DraftOutcome
 from outrider.drafters.base import (
     CommittedRows,
     Drafter,
@@ -75,15 +77,11 @@ class Drafting:
         brief: list[Share] = []
         for share in shares:
             if share.work.draft_length > 0:
-                (full if self._wants(share) else brief).append(share)
+                share.decision = _decision(share)
+                (full if share.decision.full else brief).append(share)
         for asked, ask in ((full, _propose), (brief, _glance)):
             for share, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
                 share.draft = self._cut(share, self._checked(share, proposal))
-
-    def _wants(self, share: Share) -> bool:
-        """Whether a full draft is expected to pay in this session."""
-        policy = share.work.session.policy
-        return policy is None or policy.wants(share.work.draft_length)
 
     def _checked(self, share: Share, proposal: Proposal | DrafterFault) -> Proposal:
         """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
@@ -128,9 +126,9 @@ class Drafting:
         keep = len(proposal.tokens)
         if proposal.confidences:
             keep = confident(proposal.confidences, self._threshold)
-        policy = share.work.session.policy
-        if policy is not None and keep:
-            keep = policy.keep(keep, proposal.confidences[:keep], proposal.copied)
+        policy, decision = share.work.session.policy, share.decision
+        if policy is not None and decision is not None and keep:
+            keep = policy.keep(decision, keep, proposal.confidences[:keep], proposal.copied)
         return _first(proposal, keep)
 
     def _fault(self, session: SpecSession, fault: DrafterFault) -> Proposal:
@@ -180,11 +178,12 @@ class Drafting:
         """Note one verdict; say once if drafting does not help, which nothing else would show."""
         session, drafted = share.work.session, len(share.draft.tokens)
         session.telemetry.record(drafted, accepted)
-        if session.policy is not None:
-            # Where the stream ended, the next token was not refused.
-            judged = min(accepted, drafted) if session.finished else drafted
-            confidences = share.draft.confidences[:judged]
-            session.policy.record(judged, accepted, confidences, share.draft.copied)
+        if session.policy is not None and share.decision is not None:
+            draft = share.draft
+            outcome = DraftOutcome(
+                drafted, accepted, session.finished, draft.confidences, draft.copied
+            )
+            session.policy.record(share.decision, outcome)
         self._tally.drafted += drafted
         self._tally.accepted += accepted
         judged, kept = self._tally.drafted, self._tally.accepted
@@ -224,14 +223,16 @@ class Drafting:
             _log.debug("observing alone failed: %r", fault)
 
 
+def _decision(share: Share) -> DraftDecision:
+    """What the session's policy decides for this round; without one, all that is asked for."""
+    policy, most = share.work.session.policy, share.work.draft_length
+    return DraftDecision(DraftMode.FULL, most) if policy is None else policy.decide(most)
+
+
 def _propose(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts in full, of as many tokens as each session's policy asks for."""
-    policies = [share.work.session.policy for share in shares]
+    """Drafts in full, of as many tokens as each session's decision asks for."""
     states, tips, lengths = _wanted(shares)
-    asked = [
-        length if policy is None else policy.asked
-        for policy, length in zip(policies, lengths, strict=True)
-    ]
+    asked = [share.decision.asked for share in shares if share.decision is not None]
     return drafter.propose_within(states, tips, lengths, asked)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outrider.draft_length.decision import DraftDecision
 from outrider.drafters.base import Proposal
 from outrider.session.session import Mark, SpecSession
 
@@ -39,6 +40,7 @@ class Share:
         reaches_tip: whether they end with the tip, so that this round decides tokens; prefill
             chunks before the last do not.
         mark: where the session stood.
+        decision: what this round drafts; None if it cannot draft.
         draft: what the drafter proposed; no tokens for plain decoding and prefill.
     """
 
@@ -46,6 +48,7 @@ class Share:
     fed: list[int]
     reaches_tip: bool
     mark: Mark
+    decision: DraftDecision | None = None
     draft: Proposal = field(default_factory=Proposal)
 
     @classmethod

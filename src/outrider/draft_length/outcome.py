@@ -1,0 +1,30 @@
+"""What became of one session's draft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DraftOutcome:
+    """What a round made of a draft.
+
+    Attributes:
+        kept: drafted tokens that were given a row each, possibly none.
+        accepted: how many of them, from the first on, the target accepted.
+        ended: whether the stream ended in this round.
+        confidences: the drafter's for the kept tokens, or none.
+        copied: whether the tokens were copied rather than predicted.
+    """
+
+    kept: int
+    accepted: int
+    ended: bool = False
+    confidences: Sequence[float] = ()
+    copied: bool = False
+
+    @property
+    def judged(self) -> int:
+        """Tokens that the target was heard on: where the stream ended, none after was refused."""
+        return self.accepted if self.ended else self.kept
