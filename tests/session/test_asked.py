@@ -14,7 +14,7 @@ from outrider.draft_length.decision import DraftDecision, DraftMode
 from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import DrafterFault, DraftState, Proposal
 from outrider.engine import Engine, Request
-from outrider.session.share import Share
+from outrider.session.session_rows import SessionRows
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
 from support.run import alone, serve, truth, views
@@ -88,13 +88,13 @@ def test_a_draft_beyond_its_length_is_cut(
     """And whatever kind of integers it holds, tokens are plain ones."""
     right = oracle(truth(plain))
     drafter = Noting(lambda known, length: [np.int64(n) for n in right(known, length + 1)])
-    shares: list[Share] = []
+    batches: list[SessionRows] = []
     engine = Engine(target, drafter, EngineConfig(draft_length=3))
-    monkeypatch.setattr(engine._drafting, "record", lambda share, accepted: shares.append(share))
+    monkeypatch.setattr(engine._drafting, "record", lambda rows, accepted: batches.append(rows))
     prompt, params = REQUESTS[1]
     engine.add(Request(list(prompt), params))
     while engine.has_unfinished:
         engine.step()
-    drafts = [share.draft.tokens for share in shares]
+    drafts = [rows.draft.tokens for rows in batches]
     assert max(map(len, drafts)) == 3
     assert {type(token) for draft in drafts for token in draft} == {int}
