@@ -21,7 +21,8 @@ from outrider.engine.session_factory import SessionFactory
 from outrider.kernels.isolation import isolated
 from outrider.models.target import Target
 from outrider.runner.runner import Runner
-from outrider.scheduler.scheduler import Limits, Scheduler
+from outrider.scheduler.limits import Limits
+from outrider.scheduler.scheduler import Scheduler
 from outrider.session.drafting import Drafting
 from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
