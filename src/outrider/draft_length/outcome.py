@@ -25,6 +25,11 @@ class DraftOutcome:
     copied: bool = False
 
     @property
+    def cut_short(self) -> bool:
+        """Whether the stream ended amid the draft, so that nothing is known of what follows."""
+        return self.ended and self.accepted < self.kept
+
+    @property
     def judged(self) -> int:
-        """Tokens that the target was heard on: where the stream ended, none after was refused."""
-        return self.accepted if self.ended else self.kept
+        """Tokens that the target was heard on, a refused one and those after it included."""
+        return self.accepted if self.cut_short else self.kept

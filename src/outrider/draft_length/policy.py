@@ -85,15 +85,18 @@ class DraftLengthPolicy:
     def record(self, decision: DraftDecision, outcome: DraftOutcome) -> None:
         """Note what became of a round's draft.
 
-        A full draft of which nothing was worth keeping counts as a miss.
+        A full draft of which nothing was worth keeping counts as a miss. Where the stream ended,
+        what follows was not refused.
         """
         self._count(decision)
         if decision.full:
+            judged = outcome.judged if outcome.kept else 1
             for estimate in (self.acceptance, self._shared.acceptance):
-                estimate.record(max(outcome.judged, 1), outcome.accepted)
+                estimate.record(judged, outcome.accepted)
             if not outcome.copied:
+                asked = outcome.accepted if outcome.cut_short else decision.asked
                 for requested in (self._requested, self._shared.requested):
-                    requested.record(decision.asked, outcome.accepted)
+                    requested.record(asked, outcome.accepted)
         heard = outcome.confidences[: outcome.judged]
         self._shared.calibration(outcome.copied).record(heard, outcome.accepted)
 

@@ -76,7 +76,9 @@ class Rounds:
         rows, session = verdict.rows, verdict.rows.session
         # Every token but the last let the walk go on, so it equalled its draft.
         self._drafting.record(rows, len(verdict.emitted) - 1)
-        session.telemetry.prompts += int(len(rows.fed) > 1 or session.times.first_token is None)
+        # Where one token of the prompt was left to feed, its round may have drafted.
+        alone = session.times.first_token is None and rows.draft_length == 0
+        session.telemetry.prompts += int(len(rows.fed) > 1 or alone)
 
 
 @dataclass(frozen=True)
