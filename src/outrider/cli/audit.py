@@ -147,7 +147,7 @@ def drafted_cases(drafter: str, max_draft: int, count: int, effort: Effort) -> l
     cases = [
         Case(f"{drafter}, alone", drafter, usual, CHUNKS[-1], 0, everyone),
         Case(f"{drafter}, batched", drafter, usual, CHUNKS[1], 2, everyone),
-        Case(f"{drafter}, batched, length by worth", drafter, None, CHUNKS[0], 1, everyone),
+        Case(f"{drafter}, batched, length by goodput", drafter, None, CHUNKS[0], 1, everyone),
     ]
     size = min(SAMPLE[effort], count)
     for length in range(1, min(MAX_DRAFT_LENGTH, max_draft) + 1):
