@@ -111,19 +111,21 @@ class SpecSession:
             self.stream.committed,
             0 if state is None else state.length,
             self.sampler.mark(),
+            self.telemetry.snapshot(),
         )
 
     def roll_back(self, mark: Mark) -> None:
         """Return to ``mark``, taken when the round began that has failed.
 
-        Tokens, text, log-probabilities, rows, pages and drafter are as they were: the next round
-        decides the same tokens again. A drafter that cannot go back is given up, like one that does
-        not follow.
+        Tokens, text, log-probabilities, rows, pages, counters and drafter are as they were: the
+        next round decides the same tokens again. A drafter that cannot go back is given up, like
+        one that does not follow.
         """
         self.stream.roll_back(mark.tokens, mark.committed)
         self.cache.roll_back(mark.committed)
         self.sampler.roll_back(mark.sampler)
         del self.logprobs[self.stream.history.emitted :]
+        self.telemetry = mark.telemetry.snapshot()
         if self.drafter is None:
             return
         try:  # whatever its length says: a part of it may have moved on
