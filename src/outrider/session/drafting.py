@@ -30,7 +30,8 @@ from outrider.types.telemetry import Telemetry
 
 _log = logging.getLogger("outrider")
 
-#: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported.
+#: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported: late enough
+#: that it is not one text's bad luck, early enough to be seen. Both set by hand.
 USELESS_AFTER: Final = 2000
 USELESS_SHARE: Final = 0.01
 
