@@ -18,6 +18,7 @@ from outrider.engine import Engine, Request
 from outrider.engine.parent_request import ParentRequest
 from outrider.models.dense import DenseModel
 from outrider.models.target import Target
+from outrider.session.drafting import Drafting
 from outrider.session.round import Rounds
 from outrider.session.stream import TokenStream
 from outrider.types.output import RequestOutput
@@ -98,6 +99,11 @@ def run(engine: Engine, ids: list[str]) -> list[RequestOutput]:
     outputs = [engine.take(request_id) for request_id in ids]
     engine.audit()
     assert engine._pool.num_used == 0
+    for output in outputs:
+        counted, emitted = output.metrics.speculation, sum(len(c.token_ids) for c in output.outputs)
+        assert counted.rounds + counted.accepted == emitted, (
+            "a round is counted once, or not at all"
+        )
     return outputs
 
 
@@ -167,6 +173,7 @@ PLACES = [
     (Rounds, "judge"),
     (Rounds, "commit"),
     (NgramDrafter, "observe"),
+    (Drafting, "record"),
 ]
 
 

@@ -169,7 +169,7 @@ def sure(lines: list[list[int]]) -> Scripted:
 def test_coupled_sampling_believes_an_oracle(target: Target, plain: Any) -> None:
     """Where rows cost nothing: every answer is then a few whole drafts."""
     lines = [[*o.prompt_token_ids, *o.outputs[0].token_ids] for o in plain]
-    outputs = serve(target, sure(lines), REQUESTS, worth=ListPrices([(1, 1.0)], 0.01))
+    outputs = serve(target, sure(lines), REQUESTS, goodput=ListPrices([(1, 1.0)], 0.01))
     assert views(outputs) == views(plain)
     for output in outputs:
         speculation, tokens = output.metrics.speculation, len(output.outputs[0].token_ids)
@@ -182,7 +182,7 @@ def test_an_oracle_is_not_asked_where_drafts_cost_more_than_passes(
 ) -> None:
     lines = [[*o.prompt_token_ids, *o.outputs[0].token_ids] for o in plain]
     dear = ListPrices([(1, 1.0), (2, 2.0)], 5.0)
-    outputs = serve(target, sure(lines), REQUESTS, worth=dear)
+    outputs = serve(target, sure(lines), REQUESTS, goodput=dear)
     assert views(outputs) == views(plain)
     assert max(o.metrics.speculation.drafted for o in outputs) <= 4, "a probe or two, of 2 tokens"
 

@@ -85,8 +85,8 @@ def test_others_go_on(chunk: int) -> None:
         sound = alone(tiny_target(UNTIED, kernels), good)
         target = damaged(kernels, "model.embed_tokens.weight", float("nan"), row=BAD_TOKEN)
         for config in (
-            EngineConfig(max_num_seqs=8, max_num_batched_tokens=chunk),
-            EngineConfig(max_num_seqs=3, max_num_batched_tokens=chunk),
+            EngineConfig(max_num_seqs=min(8, chunk), max_num_batched_tokens=chunk),
+            EngineConfig(max_num_seqs=min(3, chunk), max_num_batched_tokens=chunk),
         ):
             outputs = serve(target, None, mixed, gap=1, config=config)
             assert views(outputs[::2]) == views(sound), kernels.name

@@ -88,10 +88,16 @@ def test_ngram_at_every_draft_length(target: Any, plain: Any, length: int) -> No
     assert sum(o.metrics.speculation.drafted for o in outputs) > 0
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 16, 33, 512])
-@pytest.mark.parametrize("seats", [1, 3, 8])
-def test_chunks_and_batches(target: Any, plain: Any, chunk: int, seats: int) -> None:
-    config = EngineConfig(max_num_seqs=seats, max_num_batched_tokens=chunk)
+BUDGETS = [
+    (seats, rows) for seats in (1, 3, 8) for rows in (1, 2, 3, 8, 16, 33, 512) if rows >= seats
+]
+
+
+@pytest.mark.parametrize(("seats", "rows"), BUDGETS)
+def test_tokens_are_equal_whatever_rows_a_pass_may_have(
+    target: Any, plain: Any, seats: int, rows: int
+) -> None:
+    config = EngineConfig(max_num_seqs=seats, max_num_batched_tokens=rows)
     drafter = Scripted("right", oracle(truth(plain)))
     assert views(serve(target, drafter, REQUESTS, gap=1, config=config)) == views(plain)
     assert views(serve(target, None, REQUESTS, config=config)) == views(plain)

@@ -101,6 +101,17 @@ def test_engine_options_of_wrong_types(llm: LLM, name: str, value: object) -> No
         assert refusal(make, **{name: value}).startswith(f"{name}: must be ")
 
 
+def test_a_pass_has_a_row_for_every_session(folder: Path, llm: LLM) -> None:
+    """As vLLM refuses it: a value below the sessions in flight would starve some of them."""
+    for make in (llm.variant, EngineConfig):
+        text = refusal(make, max_num_batched_tokens=7)
+        assert text.startswith("max_num_batched_tokens: must be at least max_num_seqs, 16, so that")
+        assert text.endswith("not 7; raise it or lower max_num_seqs")
+        text = refusal(make, max_num_seqs=513, max_num_batched_tokens=512)
+        assert "max_num_seqs, 513," in text
+    assert EngineConfig(max_num_seqs=7, max_num_batched_tokens=7).max_num_batched_tokens == 7
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [(name, value) for name, values in WRONG_ONCE.items() for value in values]
 )

@@ -113,7 +113,7 @@ def test_threads_share_batches(llm: LLM) -> None:
     """Callers in parallel need fewer rounds than one after another."""
     rounds = []
     honest = llm.engine._round
-    llm.engine._round = lambda shares: (rounds.append(len(shares)), honest(shares))[1]  # type: ignore[method-assign]
+    llm.engine._round = lambda batch: (rounds.append(len(batch)), honest(batch))[1]  # type: ignore[method-assign]
     barrier = threading.Barrier(3)
 
     def work(index: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a drafter is asked for: the pace's choice, which changes no token."""
+"""What a drafter is asked for: the policy's choice, which changes no token."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from outrider.config.engine import EngineConfig
+from outrider.draft_length.decision import DraftDecision, DraftMode
+from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import DrafterFault, DraftState, Proposal
 from outrider.engine import Request
-from outrider.session.share import Share
-from outrider.session.worth import Pace, Worth
+from outrider.session.session_rows import SessionRows
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
 from support.run import alone, make_engine, serve, truth, views
@@ -57,13 +58,12 @@ def test_tokens_are_equal_whatever_is_asked(
     """Lengths chosen by lot; all that is drafted is judged."""
     luck, chosen = random.Random(7), []
 
-    def wants(pace: Pace, length: int, worth: Worth) -> bool:
-        pace.asked = luck.randint(1, length)
-        chosen.append(pace.asked)
-        return True
+    def decide(policy: DraftLengthPolicy, most: int) -> DraftDecision:
+        chosen.append(luck.randint(1, most))
+        return DraftDecision(DraftMode.FULL, chosen[-1])
 
-    monkeypatch.setattr(Pace, "wants", wants)
-    monkeypatch.setattr(Pace, "keep", lambda pace, proposal, worth: len(proposal.tokens))
+    monkeypatch.setattr(DraftLengthPolicy, "decide", decide)
+    monkeypatch.setattr(DraftLengthPolicy, "keep", lambda policy, made, drafted, *rest: drafted)
     drafter = Noting(adversaries(truth(plain), TINY.vocab_size)[kind].guess)
     config = EngineConfig(max_num_seqs=3)
     assert views(serve(target, drafter, REQUESTS, config=config)) == views(plain)
@@ -88,13 +88,13 @@ def test_a_draft_beyond_its_length_is_cut(
     """And whatever kind of integers it holds, tokens are plain ones."""
     right = oracle(truth(plain))
     drafter = Noting(lambda known, length: [np.int64(n) for n in right(known, length + 1)])
-    shares: list[Share] = []
+    batches: list[SessionRows] = []
     engine = make_engine(target, drafter, EngineConfig(draft_length=3))
-    monkeypatch.setattr(engine._drafting, "record", lambda share, accepted: shares.append(share))
+    monkeypatch.setattr(engine._drafting, "record", lambda rows, accepted: batches.append(rows))
     prompt, params = REQUESTS[1]
     engine.add(Request(list(prompt), params))
     while engine.has_unfinished:
         engine.step()
-    drafts = [share.draft.tokens for share in shares]
+    drafts = [rows.draft.tokens for rows in batches]
     assert max(map(len, drafts)) == 3
     assert {type(token) for draft in drafts for token in draft} == {int}

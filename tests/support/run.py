@@ -6,33 +6,38 @@ from collections.abc import Sequence
 
 from outrider.assembly.engine import assemble_with
 from outrider.config.engine import EngineConfig
+from outrider.draft_length.cost_curve import CostCurve
+from outrider.draft_length.goodput import Goodput
 from outrider.drafters.base import Drafter
 from outrider.engine import Engine, Request
 from outrider.models.target import Target
-from outrider.session.worth import CostCurve, Worth
+from outrider.types.clock import SYSTEM_CLOCK, Clock
 from outrider.types.output import RequestOutput
 from outrider.types.sampling import SamplingParams
 
 
-class ListPrices(Worth):
+class ListPrices(Goodput):
     """Prices that no clock changes: what is drafted depends on the tokens alone."""
 
     def __init__(self, profile: Sequence[tuple[int, float]], draft_seconds: float) -> None:
         super().__init__(CostCurve(profile), draft_seconds)
 
-    def observe(self, rows: int, seats: int, draft_seconds: float | None, seconds: float) -> None:
-        self.seats = seats
+    def observe(
+        self, rows: int, sessions: int, draft_seconds: float | None, seconds: float
+    ) -> None:
+        self.sessions = sessions
 
 
 def make_engine(
     target: Target,
     drafter: Drafter | None,
     config: EngineConfig | None = None,
-    worth: Worth | None = None,
+    goodput: Goodput | None = None,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> Engine:
     """An engine whose caches are divided as everywhere, with prices of one's own if need be."""
     parts = assemble_with(target, drafter, config or EngineConfig(max_num_seqs=8))
-    return Engine(parts.target, parts.drafter, parts.config, parts.budget, worth)
+    return Engine(parts.target, parts.drafter, parts.config, parts.budget, goodput, clock)
 
 
 def serve(
@@ -42,10 +47,10 @@ def serve(
     *,
     gap: int = 0,
     config: EngineConfig | None = None,
-    worth: Worth | None = None,
+    goodput: Goodput | None = None,
 ) -> list[RequestOutput]:
     """Serve all requests, a new one every ``gap`` rounds, auditing after every round."""
-    engine = make_engine(target, drafter, config, worth)
+    engine = make_engine(target, drafter, config, goodput)
     waiting = [Request(prompt, params) for prompt, params in requests]
     ids: list[str] = []
     rounds = 0

@@ -19,7 +19,7 @@ def shipped_for(target: ModelConfig) -> Path | None:
     """The shipped drafter for a target of this shape, or None.
 
     The shape alone decides: a drafter can never change an answer, and one that does not help a
-    fine-tuned twin of its target is soon left out by worth.
+    fine-tuned twin of its target is soon left out, as its goodput is low.
     """
     for path in shipped_drafters().values():
         if _fits(read_json(path / "config.json"), target):

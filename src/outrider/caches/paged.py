@@ -70,7 +70,7 @@ class PagedCache:
             OutOfPages: the pool is too small; nothing has changed.
             BaseException: whatever else; ``roll_back``, and the pool's ``recount``, undo it.
         """
-        self._check_settled()
+        self._check_nothing_staged()
         fresh = self._pool.take(self.pages_needed(count))
         if count and self._writes_shared_page():
             last = self.length // PAGE_TOKENS
@@ -102,14 +102,14 @@ class PagedCache:
 
     def truncate(self, length: int) -> None:
         """Forget committed rows at and after ``length``."""
-        self._check_settled()
+        self._check_nothing_staged()
         self._check_held(length, self.length)
         self.length = length
         self._trim()
 
     def fork(self) -> PagedCache:
         """Return a cache with the same rows. Pages are shared; the first to write copies."""
-        self._check_settled()
+        self._check_nothing_staged()
         twin = PagedCache(self._pool)
         twin._pages = list(self._pages)
         twin.length, twin.floor = self.length, self.floor
@@ -162,13 +162,13 @@ class PagedCache:
         Raises:
             InvariantError: rows are staged, the length is off, or pages do not match it.
         """
-        self._check_settled()
+        self._check_nothing_staged()
         if self.length != expected_length:
             raise InvariantError(f"{self.length} rows, {expected_length} committed")
         if len(self._pages) != pages_for(self.length):
             raise InvariantError("pages do not match the length")
 
-    def _check_settled(self) -> None:
+    def _check_nothing_staged(self) -> None:
         if self._staged:
             raise InvariantError(f"{self._staged} rows are staged already, or still")
 

@@ -47,8 +47,10 @@ class EngineConfig(Parameters):
         max_model_len: most tokens of a session, prompt and output; None takes the model's own
             limit, or as much of it as the KV caches have room for (vLLM: the model's limit).
         max_num_seqs: sessions that share a pass; they share the pages of the KV caches too.
-        max_num_batched_tokens: rows of one pass that prefill may fill.
-        draft_length: tokens to draft per round; None chooses by worth, round by round.
+        max_num_batched_tokens: rows of one pass, decoding and drafts included; at least
+            ``max_num_seqs``, so that every session in flight has one. Where it is short, each
+            session's own row comes first, drafts are cut, and prompts are fed with what is left.
+        draft_length: tokens to draft per round; None chooses by goodput, round by round.
         verification: how sampled requests are judged.
         kv_cache_memory_bytes: most bytes of the KV caches, the target's and the drafter's
             together: a number, or an amount such as "2GiB". None is 2 GiB, or a quarter of the
@@ -95,6 +97,13 @@ class EngineConfig(Parameters):
             value = self.__dict__[name]
             if value is not None or not optional:
                 object.__setattr__(self, name, integer(name, value, low, high))
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise RequestError(
+                "max_num_batched_tokens",
+                f"must be at least max_num_seqs, {self.max_num_seqs}, so that every session in "
+                f"flight has a row, not {self.max_num_batched_tokens}; raise it or lower "
+                "max_num_seqs",
+            )
         dtype = self.kv_cache_dtype
         if not isinstance(dtype, str) or dtype not in KV_CACHE_DTYPES:
             raise RequestError(

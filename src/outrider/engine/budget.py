@@ -9,6 +9,7 @@ from outrider.caches.paged import pages_for
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
 from outrider.kernels.rows import PAGE_TOKENS
+from outrider.kernels.table import PageStore
 from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sizes import show_bytes
@@ -92,6 +93,21 @@ def cache_budget(
             f"{show_bytes(memory.free)} more; lower {OPTION} or {LENGTH_OPTION}",
         )
     return CacheBudget(length, pages, pages * page, note)
+
+
+def allocate(target: Target, budget: CacheBudget, config: EngineConfig) -> PageStore:
+    """Pages of the target's cache.
+
+    Raises:
+        RequestError: the system refuses the memory.
+    """
+    try:
+        return target.model.allocate(budget.pages, config.kv_cache_dtype)
+    except (MemoryError, RuntimeError):
+        raise RequestError(
+            "kv_cache_memory_bytes",
+            f"this process cannot have {show_bytes(budget.nbytes)} of memory; lower {OPTION}",
+        ) from None
 
 
 def least_pages(length: int) -> int:

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
 from outrider.config.engine import EngineConfig
 from outrider.config.kv import KvDtype
-from outrider.drafters.base import Drafter, DraftSampling
-from outrider.engine.budget import OPTION, CacheBudget
+from outrider.draft_length.goodput import Goodput
+from outrider.drafters.base import Drafter
+from outrider.engine.admission import check_request
+from outrider.engine.budget import CacheBudget, allocate
 from outrider.engine.parent_request import ParentRequest
-from outrider.engine.request import Request, seed_of
+from outrider.engine.pricing import measured_goodput
+from outrider.engine.request import Request
+from outrider.engine.session_factory import SessionFactory
 from outrider.kernels.isolation import isolated
-from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
-from outrider.kernels.table import PageStore
 from outrider.models.target import Target
 from outrider.runner.runner import Runner
-from outrider.scheduler.scheduler import Limits, Scheduler
-from outrider.session.drafting import PROFILE_ROWS, Drafting
+from outrider.scheduler.limits import Limits
+from outrider.scheduler.scheduler import Scheduler
+from outrider.session.drafting import Drafting
 from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
-from outrider.session.share import Share, Verdict, Work
-from outrider.session.stream import StreamLimits, TokenStream
-from outrider.session.worth import CostCurve, Pace, Worth
+from outrider.session.session_rows import SessionRows
+from outrider.session.verdict import Verdict
+from outrider.types.clock import SYSTEM_CLOCK, Clock
 from outrider.types.errors import OutriderError, RequestError
 from outrider.types.output import Delta, RequestOutput
-from outrider.types.sizes import show_bytes
 from outrider.types.telemetry import RoundSeconds
-from outrider.verify.samplers import Gumbel, make_sampler
 
 
 class Engine:
@@ -54,7 +49,8 @@ class Engine:
         drafter: Drafter | None,
         config: EngineConfig,
         budget: CacheBudget,
-        worth: Worth | None = None,
+        goodput: Goodput | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Allocate pages and bind the parts of a round.
 
@@ -63,7 +59,8 @@ class Engine:
             drafter: None decodes plainly.
             config: limits and choices.
             budget: what the caches get.
-            worth: prices that are known beforehand; None measures them here.
+            goodput: prices that are known beforehand; None measures them here.
+            clock: everything is timed by it.
 
         Raises:
             RequestError: the system refuses the memory of the caches.
@@ -71,19 +68,25 @@ class Engine:
         self._max_len = budget.max_model_len
         self._target = target = target.reaching(self._max_len)
         self._drafter = drafter
-        self._config = config
-        self._pool = PagePool(_allocate(target, budget, config))
+        self._clock = clock
+        self._pool = PagePool(allocate(target, budget, config))
         draft_length = 0 if drafter is None else _draft_length(drafter, config)
         limits = Limits(config.max_num_seqs, config.max_num_batched_tokens, draft_length)
         pool = self._pool
         self._scheduler: Scheduler[SpecSession] = Scheduler(limits, lambda: pool.num_free)
         taps = () if drafter is None else drafter.taps
-        self._runner = Runner(target.model, self._pool.store, taps)
-        self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
-        if drafter is not None and config.draft_length is None:
-            self._drafting.worth = worth or self._prices(drafter)
+        self._runner = Runner(target.model, pool.store, taps, clock)
+        if drafter is None or config.draft_length is not None:
+            goodput = None
+        elif goodput is None:
+            goodput = measured_goodput(self._runner, drafter, pool, self._max_len, clock)
+        self._drafting = Drafting(
+            drafter, target.config.vocab_size, config.confidence_threshold, goodput
+        )
         self._rounds = Rounds(self._drafting)
-        self._gumbel = _gumbel_of(target)
+        self._sessions = SessionFactory(
+            target, pool, self._drafting, self._max_len, config.verification
+        )
         self._parents: dict[str, ParentRequest] = {}
         self._count = 0
         self._seconds = RoundSeconds()
@@ -159,14 +162,14 @@ class Engine:
             RequestError: the prompt or a parameter cannot be served.
         """
         prompt = [int(token) for token in request.prompt_token_ids]
-        self._check(prompt, request)
+        check_request(self._target, self._max_len, prompt, request.params)
         with self._turn():
             request_id = request.request_id or self._next_id()
             if request_id in self._parents:
                 raise RequestError("request_id", f"{request_id!r} is in use")
-            arrived = time.monotonic()
+            arrived = self._clock()
             sessions = [
-                self._session(request_id, index, prompt, request, arrived)
+                self._sessions.make(request_id, index, request, arrived)
                 for index in range(request.params.n)
             ]
             try:
@@ -185,63 +188,6 @@ class Engine:
         while f"req-{self._count}" in self._parents:
             self._count += 1
         return f"req-{self._count}"
-
-    def _check(self, prompt: list[int], request: Request) -> None:
-        vocab_size = self._target.config.vocab_size
-        if not prompt:
-            raise RequestError("prompt", "must hold at least one token")
-        outside = [token for token in prompt if not 0 <= token < vocab_size]
-        if outside:
-            raise RequestError(
-                "prompt",
-                f"token {self._shown(outside[0])} is outside the vocabulary of {vocab_size}",
-            )
-        if self._max_len < 2:
-            raise RequestError(
-                "max_model_len",
-                f"a context of {self._max_len} token has no room for a prompt and an answer; it "
-                "must be at least 2",
-            )
-        if len(prompt) >= self._max_len:
-            raise RequestError(
-                "prompt",
-                f"this model's maximum context length is {self._max_len} tokens, and the prompt "
-                f"has {len(prompt)}; shorten it to at most {self._max_len - 1}",
-            )
-        request.params.check_vocabulary(vocab_size)
-        ends = self._target.eos_ids | set(request.params.stop_ids)
-        if request.params.min_tokens and len(ends) >= vocab_size:
-            raise RequestError("min_tokens", "leaves no token to emit: every token ends the output")
-
-    def _shown(self, token: int) -> str:
-        """A token's id, and its text if the tokenizer has one: it may know more than the model."""
-        tokenizer = self._target.tokenizer
-        text = tokenizer.token(token) if 0 <= token < tokenizer.vocab_size else None
-        return str(token) if text is None else f"{token} ({text!r})"
-
-    def _session(
-        self, request_id: str, index: int, prompt: list[int], request: Request, arrived: float
-    ) -> SpecSession:
-        params = request.params
-        seed = seed_of(params, index)
-        limits = StreamLimits(self._target.eos_ids, self._max_len)
-        stream = TokenStream(prompt, params, self._target.tokenizer, limits)
-        sampler = make_sampler(
-            params, seed, stream.end_ids, self._gumbel, self._config.verification
-        )
-        cache = PagedCache(self._pool)
-        session = SpecSession(request_id, index, params, seed, stream, cache, sampler, arrived)
-        drafter = self._drafter
-        if drafter is not None:
-            coupled = self._config.verification == "coupled"
-            stream_id = STREAM_TOKEN if coupled else STREAM_DRAFT
-            sampling = DraftSampling(params.temperature, seed, stream_id)
-            session.start_drafting(drafter.begin, sampling)
-            session.draft_end = drafter.max_position
-            if self._drafting.worth is not None:
-                belief = self._drafting.worth.belief(params.temperature)
-                session.pace = Pace(belief, drafter.max_draft)
-        return session
 
     def abort(self, request_id: str) -> None:
         """Cancel a request and forget it. Unknown ids are ignored."""
@@ -321,55 +267,41 @@ class Engine:
         next call decides the same tokens again.
         """
         with self._turn():
-            started = time.monotonic()
-            plan = [Work(slot.job, slot.feed, slot.draft_length) for slot in self._scheduler.plan()]
-            if plan:
-                drafting = self._round([Share.of(work) for work in plan])
+            started = self._clock()
+            batch = [
+                SessionRows.planned(slot.job, slot.feed, slot.draft_length)
+                for slot in self._scheduler.plan()
+            ]
+            if batch:
+                drafting = self._round(batch)
                 self._settle()
-                self._seconds += RoundSeconds(time.monotonic() - started, *drafting)
+                self._seconds += RoundSeconds(self._clock() - started, *drafting)
             return self._report()
 
-    def _round(self, shares: Sequence[Share]) -> tuple[float, float]:
+    def _round(self, batch: Sequence[SessionRows]) -> tuple[float, float]:
         """Draft, run, judge and commit, all or nothing; seconds of drafting and of observing."""
-        began = time.monotonic()
+        began = self._clock()
         try:
-            self._rounds.draft(shares)
-            drafted = time.monotonic()
-            output = self._runner.forward(shares)
-            verdicts = self._rounds.judge(shares, output)
-            judged = time.monotonic()
+            self._rounds.draft(batch)
+            drafted = self._clock()
+            output = self._runner.forward(batch)
+            verdicts = self._rounds.judge(batch, output)
+            judged = self._clock()
             self._rounds.commit(verdicts, output)
         except BaseException:
-            for share in shares:
-                share.roll_back()
+            for rows in batch:
+                rows.roll_back()
             self._recover()  # here, whatever it was: tables alone are set back
             raise
         self._unsettled = verdicts
         if any(verdict.fault is not None for verdict in verdicts):
             self._recover()  # some sessions were set back
-        committed = time.monotonic()
-        for share in shares:
-            share.work.session.stamp(began, committed)
-        self._price(shares, drafted - began, judged - drafted)
+        committed = self._clock()
+        for rows in batch:
+            rows.session.stamp(began, committed)
+        self._drafting.price(batch, drafted - began, judged - drafted)
         # Without a drafter the same phases run, with nothing to do.
         return (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
-
-    def _prices(self, drafter: Drafter) -> Worth:
-        """Prices of this target's passes and of this drafter's drafts, measured."""
-        curve = CostCurve(self._runner.profile(self._pool, self._max_len))
-        rows = min(PROFILE_ROWS, self._max_len)
-        taps = self._runner.scratch_taps(self._pool, rows)
-        seconds = self._drafting.profile(taps, self._max_len)
-        return Worth(curve, seconds, drafter.expected_acceptance)
-
-    def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
-        """Note what a round of decoding cost; rounds that feed prompts have another shape."""
-        worth = self._drafting.worth
-        if worth is None or any(len(share.fed) > 1 for share in shares):
-            return
-        rows = sum(len(share.tokens) for share in shares)
-        drafting = any(share.draft.tokens for share in shares)
-        worth.observe(rows, len(shares), draft_seconds if drafting else None, seconds)
 
     def _settle(self) -> None:
         """Fork siblings off finished prompts, release sessions that have ended.
@@ -378,7 +310,7 @@ class Engine:
         """
         settling: dict[SpecSession, ParentRequest] = {}
         for verdict in self._unsettled:
-            session = verdict.share.work.session
+            session = verdict.rows.session
             parent = self._parents.get(session.request_id)
             if parent is None:  # cancelled since
                 continue
@@ -444,32 +376,3 @@ def _draft_length(drafter: Drafter, config: EngineConfig) -> int:
     if config.draft_length is None:
         return drafter.max_draft
     return min(config.draft_length, drafter.max_draft)
-
-
-def _allocate(target: Target, budget: CacheBudget, config: EngineConfig) -> PageStore:
-    """Pages of the target's cache.
-
-    Raises:
-        RequestError: the system refuses the memory.
-    """
-    try:
-        return target.model.allocate(budget.pages, config.kv_cache_dtype)
-    except (MemoryError, RuntimeError):
-        raise RequestError(
-            "kv_cache_memory_bytes",
-            f"this process cannot have {show_bytes(budget.nbytes)} of memory; lower {OPTION}",
-        ) from None
-
-
-def _gumbel_of(target: Target) -> Gumbel:
-    """The kernels' noise over numpy arrays. It does not hold the engine, whose pages are large."""
-    kernels = target.model.kernels
-
-    def gumbel(
-        seed: int, stream: int, position: int, ids: NDArray[np.int64]
-    ) -> NDArray[np.float32]:
-        drawn = kernels.gumbel(seed, stream, position, torch.from_numpy(ids))
-        noise: NDArray[np.float32] = drawn.numpy()
-        return noise
-
-    return gumbel

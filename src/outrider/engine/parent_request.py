@@ -111,9 +111,9 @@ def _completion(session: SpecSession) -> CompletionOutput:
 
 def _timings(sessions: Sequence[SpecSession]) -> Timings:
     """Times of the whole request: its first token is the earliest, its end the latest."""
-    arrived = sessions[0].clock.arrived
-    started = min((s.clock.started for s in sessions if s.clock.started), default=arrived)
-    firsts = [s.clock.first_token for s in sessions if s.clock.first_token]
-    first = min(firsts, default=started)
-    last = max((s.clock.last_token for s in sessions if s.clock.last_token), default=first)
+    times = [session.times for session in sessions]
+    arrived = times[0].arrived
+    started = min((t.started for t in times if t.started is not None), default=arrived)
+    first = min((t.first_token for t in times if t.first_token is not None), default=started)
+    last = max((t.last_token for t in times if t.last_token is not None), default=first)
     return Timings(started - arrived, first - started, last - first)

@@ -2,98 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
-from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.rows import Rows
 from outrider.kernels.table import PageStore
 from outrider.kernels.tensors import index_range, token_ids
-from outrider.models.dense import DenseModel, TargetOutput
-from outrider.session.share import PassOutput, Share
+from outrider.models.dense import DenseModel
+from outrider.runner.target_pass import TargetPass
+from outrider.session.session_rows import SessionRows
+from outrider.types.clock import Clock
 
-
-class TargetPass(PassOutput):
-    """Results of one pass. Staged rows stay staged until every share is settled."""
-
-    def __init__(
-        self,
-        model: DenseModel,
-        store: PageStore,
-        shares: Sequence[Share],
-        groups: Sequence[RowGroup],
-        output: TargetOutput,
-    ) -> None:
-        self._model = model
-        self._store = store
-        self._shares = shares
-        self._groups = groups
-        self._output = output
-        counts = [len(share.tokens) for share in shares]
-        self._first_row: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
-
-    def finite_rows(self, share: int) -> int:
-        """How many of a share's rows, from the first on, have finite states."""
-        first, end = self._first_row[share], self._first_row[share + 1]
-        if self._output.finite is None:
-            return end - first
-        bad = (~self._output.finite[first:end]).nonzero()
-        return int(bad[0]) if len(bad) else end - first
-
-    def first_fault(self, share: int, rows: int) -> str:
-        """The first part of the model whose output is not finite in a share's first rows."""
-        group = replace(self._groups[share], count=rows)
-        ids = token_ids(self._shares[share].tokens[:rows])
-        return self._model.first_fault(ids, Rows((group,)), self._store)
-
-    def argmax(self, rows: Sequence[int]) -> list[int]:
-        """Most likely token of each judged row."""
-        tokens: list[int] = self._model.argmax(self._hidden(rows)).tolist()
-        return tokens
-
-    def draw(
-        self,
-        rows: Sequence[int],
-        temperatures: Sequence[float],
-        seeds: Sequence[int],
-        positions: Sequence[int],
-    ) -> list[int]:
-        """Gumbel-max draw at each judged row."""
-        drawn = self._model.draw(self._hidden(rows), temperatures, seeds, positions)
-        tokens: list[int] = drawn.tolist()
-        return tokens
-
-    def logits(self, rows: Sequence[int]) -> NDArray[np.float32]:
-        """Logits of judged rows."""
-        values: NDArray[np.float32] = self._model.logits(self._hidden(rows)).numpy()
-        return values
-
-    def taps(self, share: int, count: int) -> Tensor | None:
-        """Tapped states of a share's first rows."""
-        if self._output.taps is None:
-            return None
-        first = self._first_row[share]
-        return self._output.taps[first : first + count]
-
-    def settle(self, share: int, count: int) -> None:
-        """Commit a share's first rows."""
-        self._shares[share].work.session.cache.commit(count)
-
-    def _hidden(self, rows: Sequence[int]) -> Tensor:
-        hidden = self._output.hidden
-        if len(rows) == len(hidden):  # each row is asked for once, in order
-            return hidden
-        return hidden[token_ids(rows)]
-
-
-#: Row counts of a profile, and seconds after which it goes on with what it has.
+#: Row counts of a profile: one for plain decoding, the rest up to a draft of 15. Seconds after
+#: which it goes on with what it has, so that a slow target is not kept from serving. Both set by
+#: hand; no measurement is recorded.
 _PROFILE_ROWS: Final = (1, 2, 4, 8, 16)
 _PROFILE_SECONDS: Final = 0.4
 
@@ -101,17 +27,26 @@ _PROFILE_SECONDS: Final = 0.4
 class Runner:
     """Feeds rows to one target."""
 
-    def __init__(self, model: DenseModel, store: PageStore, taps: Sequence[int]) -> None:
+    def __init__(
+        self, model: DenseModel, store: PageStore, taps: Sequence[int], clock: Clock
+    ) -> None:
         """Bind a target.
 
         Args:
             model: the target.
             store: the pages of all sessions.
             taps: layers whose residual outputs the drafter reads.
+            clock: times the passes of a profile.
         """
         self._model = model
         self._store = store
         self._taps = tuple(taps)
+        self._clock = clock
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that the target knows."""
+        return self._model.config.vocab_size
 
     def scratch_taps(self, pool: PagePool, rows: int) -> Tensor | None:
         """Tapped states of ``rows`` rows that are forgotten at once."""
@@ -135,10 +70,10 @@ class Runner:
         """
         cache = PagedCache(pool)
         knots: list[tuple[int, float]] = []
-        began = time.perf_counter()
+        began = self._clock()
         self._scratch_pass(cache, 1)
         for rows in (rows for rows in _PROFILE_ROWS if rows <= longest):
-            if len(knots) >= 2 and time.perf_counter() - began > _PROFILE_SECONDS:
+            if len(knots) >= 2 and self._clock() - began > _PROFILE_SECONDS:
                 break
             knots.append((rows, min(self._scratch_pass(cache, rows) for _ in range(3))))
         return knots
@@ -148,38 +83,37 @@ class Runner:
         group = cache.stage(rows)
         try:
             ids, all_rows = token_ids([0] * rows), index_range(0, rows)
-            began = time.perf_counter()
+            began = self._clock()
             output = self._model.forward(ids, Rows((group,)), self._store, all_rows, self._taps)
             self._model.argmax(output.hidden)
-            return time.perf_counter() - began
+            return self._clock() - began
         finally:
             cache.commit(0)
 
-    def forward(self, shares: Sequence[Share]) -> TargetPass:
-        """Stage and run all shares' rows in one ragged pass.
+    def forward(self, batch: Sequence[SessionRows]) -> TargetPass:
+        """Stage and run all sessions' rows in one ragged pass.
 
         If it raises, rows may stay staged: whoever runs the round sets its sessions back.
         """
-        tokens = [share.tokens for share in shares]
+        tokens = [rows.tokens for rows in batch]
         groups = [
-            share.work.session.cache.stage(len(ids))
-            for share, ids in zip(shares, tokens, strict=True)
+            rows.session.cache.stage(len(ids)) for rows, ids in zip(batch, tokens, strict=True)
         ]
         output = self._model.forward(
             token_ids([token for ids in tokens for token in ids]),
             Rows(tuple(groups)),
             self._store,
-            _judged_rows(shares, [len(ids) for ids in tokens]),
+            _judged_rows(batch, [len(ids) for ids in tokens]),
             self._taps,
         )
-        return TargetPass(self._model, self._store, shares, groups, output)
+        return TargetPass(self._model, self._store, batch, groups, output)
 
 
-def _judged_rows(shares: Sequence[Share], counts: Sequence[int]) -> Tensor:
+def _judged_rows(batch: Sequence[SessionRows], counts: Sequence[int]) -> Tensor:
     """Indices of the rows whose logits decide tokens, int64."""
     rows: list[int] = []
     end = 0
-    for share, count in zip(shares, counts, strict=True):
+    for session, count in zip(batch, counts, strict=True):
         end += count
-        rows.extend(range(end - share.judged, end))
+        rows.extend(range(end - session.judged, end))
     return token_ids(rows)

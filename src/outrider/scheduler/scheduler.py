@@ -4,57 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
-
-class Job(Protocol):
-    """What the scheduler knows of a session."""
-
-    @property
-    def pending(self) -> int:
-        """Decided tokens to feed; 1 while decoding."""
-
-    @property
-    def draftable(self) -> int:
-        """Most draft tokens that could be of use."""
-
-    @property
-    def pages_held(self) -> int:
-        """Pages in its table, shared ones included."""
-
-    def pages_needed(self, rows: int) -> int:
-        """Pages that feeding ``rows`` rows would take."""
-
-    def restart(self) -> None:
-        """Return every page; the job starts over from its tokens."""
-
-
-J = TypeVar("J", bound=Job)
-
-
-@dataclass(frozen=True)
-class Slot(Generic[J]):
-    """One job's share of a round: tokens to feed and the most to draft."""
-
-    job: J
-    feed: int
-    draft_length: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of one round.
-
-    Attributes:
-        max_num_seqs: jobs that share a round.
-        max_prefill_rows: rows that prompts may fill in a round.
-        draft_length: most tokens to draft per job.
-    """
-
-    max_num_seqs: int
-    max_prefill_rows: int
-    draft_length: int
+from outrider.scheduler.job import J
+from outrider.scheduler.limits import Limits
+from outrider.scheduler.row_budget import Wish, divide
+from outrider.scheduler.slot import Slot
 
 
 class Scheduler(Generic[J]):
@@ -104,53 +59,61 @@ class Scheduler(Generic[J]):
     def plan(self) -> list[Slot[J]]:
         """Choose the jobs and rows of the next round, oldest job first.
 
-        Empty only if nothing is queued.
+        The slots never fill more rows than ``max_num_batched_tokens``. Empty only if nothing is
+        queued.
         """
-        budget = self._limits.max_prefill_rows
+        allotted = self._allotted()
         slots: list[Slot[J]] = []
         index = 0
         while index < len(self._running):
-            job = self._running[index]
-            if job.pending > 1 and budget == 0:
-                index += 1
-                continue
-            slot = self._slot(job, budget, self._unreserved(slots))
+            slot = self._slot(self._running[index], allotted[index], self._unreserved(slots))
             if slot is None and self._reclaim(index):
                 continue
             if slot is not None:
                 slots.append(slot)
-                budget -= slot.feed if job.pending > 1 else 0
             index += 1
-        self._admit(slots, budget)
+        self._admit(slots)
         return slots
 
-    def _admit(self, slots: list[Slot[J]], budget: int) -> None:
+    def _allotted(self) -> list[int]:
+        """Most rows of each running job."""
+        wishes = [
+            Wish(prompt=job.pending - 1)
+            if job.pending > 1
+            else Wish(draft=min(job.draftable, self._limits.draft_length))
+            for job in self._running
+        ]
+        waiting = bool(self._waiting) and len(self._running) < self._limits.max_num_seqs
+        return divide(self._limits.max_num_batched_tokens, wishes, waiting)
+
+    def _admit(self, slots: list[Slot[J]]) -> None:
         """Start waiting jobs in order while there are seats, rows, and pages for all they feed."""
-        while self._waiting and len(self._running) < self._limits.max_num_seqs and budget > 0:
+        left = self._limits.max_num_batched_tokens - sum(slot.rows for slot in slots)
+        while self._waiting and len(self._running) < self._limits.max_num_seqs and left > 0:
             job = self._waiting[0]
             while job.pages_needed(job.pending) > self._unreserved(slots):
                 if self._running or not self._reclaim(0):
                     return
-            slot = self._slot(job, budget, self._unreserved(slots))
+            slot = self._slot(job, left, self._unreserved(slots))
             if slot is None:
                 return
             self._running.append(self._waiting.popleft())
             slots.append(slot)
-            budget -= slot.feed
+            left -= slot.rows
 
-    def _slot(self, job: J, budget: int, free: int) -> Slot[J] | None:
-        """The job's rows for this round, or None if it cannot have its pages or its turn."""
-        if job.pending > 1:
-            feed = min(job.pending, budget)
-            return Slot(job, feed, 0) if feed and job.pages_needed(feed) <= free else None
-        draft = min(job.draftable, self._limits.draft_length)
-        while draft and job.pages_needed(1 + draft) > free:
+    def _slot(self, job: J, rows: int, free: int) -> Slot[J] | None:
+        """The job's part of this round, of at most ``rows`` rows; None without its pages."""
+        feed = min(job.pending, rows)
+        draft = 0
+        if job.pending == 1:
+            draft = min(job.draftable, self._limits.draft_length, rows - feed)
+        while draft and job.pages_needed(feed + draft) > free:
             draft -= 1
-        return Slot(job, 1, draft) if job.pages_needed(1 + draft) <= free else None
+        return Slot(job, feed, draft) if job.pages_needed(feed + draft) <= free else None
 
     def _unreserved(self, slots: list[Slot[J]]) -> int:
         """Free pages that this round's slots do not take."""
-        taken = sum(slot.job.pages_needed(slot.feed + slot.draft_length) for slot in slots)
+        taken = sum(slot.job.pages_needed(slot.rows) for slot in slots)
         return self._free_pages() - taken
 
     def _reclaim(self, index: int) -> bool:

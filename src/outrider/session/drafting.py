@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
-from torch import Tensor
 
+from outrider.draft_length.decision import DraftDecision, DraftMode
+from outrider.draft_length.goodput import Goodput
+from outrider.draft_length.outcome import DraftOutcome
+from outrider.draft_length.policy import DraftLengthPolicy
 from outrider.drafters.base import (
     CommittedRows,
     Drafter,
@@ -21,22 +23,19 @@ from outrider.drafters.base import (
 )
 from outrider.kernels.tensors import index_range, token_ids
 from outrider.session.session import SpecSession
-from outrider.session.share import Share
-from outrider.session.worth import Worth
+from outrider.session.session_drafter import SessionDrafter
+from outrider.session.session_rows import SessionRows
 from outrider.types.errors import InvariantError
 from outrider.types.telemetry import Telemetry
 
 _log = logging.getLogger("outrider")
 
-#: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported.
+#: Drafted tokens after which a share of accepted ones below USELESS_SHARE is reported: late enough
+#: that it is not one text's bad luck, early enough to be seen. Both set by hand.
 USELESS_AFTER: Final = 2000
 USELESS_SHARE: Final = 0.01
-#: Rows that a profile observes per draft, about as many as a good round commits.
-PROFILE_ROWS: Final = 4
-#: Drafts of a profile.
-PROFILE_TURNS: Final = 3
 
-_Ask = Callable[[Drafter, Sequence[Share]], Sequence[Proposal | DrafterFault]]
+_Ask = Callable[[Drafter, Sequence[SessionRows]], Sequence[Proposal | DrafterFault]]
 
 
 class Drafting:
@@ -44,62 +43,72 @@ class Drafting:
 
     A fault leaves its session plain for the round; it is counted in the session's telemetry, and
     the first one is logged.
-
-    Attributes:
-        worth: prices by which drafts are cut; None keeps them whole.
     """
 
-    def __init__(self, drafter: Drafter | None, vocab_size: int, threshold: float) -> None:
+    def __init__(
+        self, drafter: Drafter | None, vocab_size: int, threshold: float, goodput: Goodput | None
+    ) -> None:
         """Bind a drafter.
 
         Args:
             drafter: None decodes plainly.
             vocab_size: token ids at or above it are faults.
             threshold: a draft is cut before its first token with a confidence below this.
+            goodput: prices by which lengths are chosen; None drafts as many tokens as are asked for
+                and keeps them all.
         """
         self._drafter = drafter
         self._vocab_size = vocab_size
         self._threshold = threshold
-        self.worth: Worth | None = None
+        self._goodput = goodput
         self._tally = Telemetry()
         self._fault_reported = False
         self._useless_reported = False
 
+    def begin(self, sampling: DraftSampling) -> SessionDrafter | None:
+        """What a new session drafts with, None if nothing drafts.
+
+        Args:
+            sampling: how the session's target draws.
+        """
+        if self._drafter is None:
+            return None
+        policy = None
+        if self._goodput is not None:
+            policy = DraftLengthPolicy(self._goodput, sampling.temperature, self._drafter.max_draft)
+        return SessionDrafter(self._drafter, sampling, policy)
+
     # -- propose ---------------------------------------------------------------------------------
 
-    def draft(self, shares: Sequence[Share]) -> None:
-        """Put a draft into every share for which one is sound and worth it."""
+    def draft(self, batch: Sequence[SessionRows]) -> None:
+        """Put a draft into every session's rows for which one is sound and worth it."""
         if self._drafter is None:
             return
-        full: list[Share] = []
-        brief: list[Share] = []
-        for share in shares:
-            if share.work.draft_length > 0:
-                (full if self._wants(share) else brief).append(share)
+        full: list[SessionRows] = []
+        brief: list[SessionRows] = []
+        for rows in batch:
+            if rows.draft_length > 0:
+                rows.decision = _decision(rows)
+                (full if rows.decision.full else brief).append(rows)
         for asked, ask in ((full, _propose), (brief, _glance)):
-            for share, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
-                share.draft = self._cut(share, self._checked(share, proposal))
+            for rows, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
+                rows.draft = self._cut(rows, self._checked(rows, proposal))
 
-    def _wants(self, share: Share) -> bool:
-        """Whether a full draft is expected to pay in this session."""
-        pace = share.work.session.pace
-        return pace is None or self.worth is None or pace.wants(share.work.draft_length, self.worth)
-
-    def _checked(self, share: Share, proposal: Proposal | DrafterFault) -> Proposal:
+    def _checked(self, rows: SessionRows, proposal: Proposal | DrafterFault) -> Proposal:
         """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
         if isinstance(proposal, DrafterFault):
-            return self._fault(share.work.session, proposal)
+            return self._fault(rows.session, proposal)
         try:
             reason = self._defect(proposal)
         except Exception as fault:  # a malformed proposal is a fault like any other
             reason = repr(fault)
         if reason:
-            return self._fault(share.work.session, DrafterFault(reason))
+            return self._fault(rows.session, DrafterFault(reason))
         # Whatever kind of integers they were.
         tokens = [int(token) for token in proposal.tokens]
         q, confidences = proposal.probabilities, proposal.confidences
         sound = Proposal(tokens, q, confidences, proposal.copied)
-        return _first(sound, share.work.draft_length)
+        return _first(sound, rows.draft_length)
 
     def _defect(self, proposal: Proposal) -> str | None:
         """Why a proposal cannot be used, or None."""
@@ -119,7 +128,7 @@ class Drafting:
                 return "a token has no probability of its own"
         return None
 
-    def _cut(self, share: Share, proposal: Proposal) -> Proposal:
+    def _cut(self, rows: SessionRows, proposal: Proposal) -> Proposal:
         """Keep the tokens that are confident enough, and worth the rows they cost.
 
         Both rules look at a token's confidence given the tokens before it, never at the target's
@@ -128,9 +137,9 @@ class Drafting:
         keep = len(proposal.tokens)
         if proposal.confidences:
             keep = confident(proposal.confidences, self._threshold)
-        pace = share.work.session.pace
-        if pace is not None and self.worth is not None and keep:
-            keep = pace.keep(_first(proposal, keep), self.worth)
+        policy, decision = _policy(rows), rows.decision
+        if policy is not None and decision is not None and keep:
+            keep = policy.keep(decision, keep, proposal.confidences[:keep], proposal.copied)
         return _first(proposal, keep)
 
     def _fault(self, session: SpecSession, fault: DrafterFault) -> Proposal:
@@ -140,50 +149,19 @@ class Drafting:
             _log.warning("drafter fault, decoding plainly for the round: %s", fault)
         return Proposal()
 
-    def profile(self, taps: Tensor | None, longest: int) -> float:
-        """Seconds of one full draft, the observation of its rows included.
-
-        A scratch session observes a few rows and drafts; the first draft is a warm-up. A drafter
-        that fails here fails in its rounds too, where faults are counted.
-
-        Args:
-            taps: tapped states of some rows, or None if the drafter reads none.
-            longest: most rows of a session. Below four, nothing is worth a draft, and it is free.
-        """
-        if self._drafter is None:
-            return 0.0
-        seconds = [0.0]
-        state = self._drafter.begin(DraftSampling())
-        # Three turns, and a tip after the last of them, must have positions and tokens.
-        most = min(longest, self._vocab_size, self._drafter.max_position or longest)
-        count = min(PROFILE_ROWS, (most - 1) // PROFILE_TURNS)
-        try:
-            # No token comes twice: a copy would be found at once, and price the draft at nothing.
-            for turn in range(PROFILE_TURNS if count > 0 else 0):
-                start = turn * count
-                tokens = list(range(start, start + count))
-                seen = None if taps is None else taps[:count]
-                rows = CommittedRows(tokens, start, seen)
-                began = time.perf_counter()
-                self._drafter.observe([state], [rows])
-                self._drafter.propose([state], [start + count], [self._drafter.max_draft])
-                seconds.append(time.perf_counter() - began)
-        except Exception as fault:  # whatever a drafter does, decoding goes on
-            _log.debug("profiling the drafter failed: %r", fault)
-        finally:
-            state.release()
-        return min(seconds[2:], default=0.0)
-
     # -- learn -----------------------------------------------------------------------------------
 
-    def record(self, share: Share, accepted: int) -> None:
+    def record(self, rows: SessionRows, accepted: int) -> None:
         """Note one verdict; say once if drafting does not help, which nothing else would show."""
-        session, drafted = share.work.session, len(share.draft.tokens)
+        session, draft = rows.session, rows.draft
+        drafted = len(draft.tokens)
         session.telemetry.record(drafted, accepted)
-        if session.pace is not None:
-            # Where the stream ended, the next token was not refused.
-            told = _first(share.draft, accepted) if session.finished else share.draft
-            session.pace.record(told, accepted)
+        policy = _policy(rows)
+        if policy is not None and rows.decision is not None:
+            outcome = DraftOutcome(
+                drafted, accepted, session.finished, draft.confidences, draft.copied
+            )
+            policy.record(rows.decision, outcome)
         self._tally.drafted += drafted
         self._tally.accepted += accepted
         judged, kept = self._tally.drafted, self._tally.accepted
@@ -195,6 +173,22 @@ class Drafting:
                 kept,
                 judged,
             )
+
+    def price(
+        self, batch: Sequence[SessionRows], draft_seconds: float, pass_seconds: float
+    ) -> None:
+        """Note what a round of decoding cost; rounds that feed prompts have another shape.
+
+        Args:
+            batch: the rows of the round.
+            draft_seconds: what asking the drafter took.
+            pass_seconds: what the pass and its verdict took.
+        """
+        if self._goodput is None or any(len(rows.fed) > 1 for rows in batch):
+            return
+        count = sum(len(rows.tokens) for rows in batch)
+        drafting = any(rows.draft.tokens for rows in batch)
+        self._goodput.observe(count, len(batch), draft_seconds if drafting else None, pass_seconds)
 
     def observe(self, entries: Sequence[tuple[SpecSession, DraftState, CommittedRows]]) -> None:
         """Feed newly committed rows. A session whose state does not follow loses it."""
@@ -223,34 +217,42 @@ class Drafting:
             _log.debug("observing alone failed: %r", fault)
 
 
-def _propose(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts in full, of as many tokens as each session's pace asks for."""
-    paces = [share.work.session.pace for share in shares]
-    states, tips, lengths = _wanted(shares)
-    asked = [
-        length if pace is None else pace.asked for pace, length in zip(paces, lengths, strict=True)
-    ]
+def _policy(rows: SessionRows) -> DraftLengthPolicy | None:
+    drafter = rows.session.drafter
+    return None if drafter is None else drafter.policy
+
+
+def _decision(rows: SessionRows) -> DraftDecision:
+    """What the session's policy decides for this round; without one, all that is asked for."""
+    policy, most = _policy(rows), rows.draft_length
+    return DraftDecision(DraftMode.FULL, most) if policy is None else policy.decide(most)
+
+
+def _propose(drafter: Drafter, batch: Sequence[SessionRows]) -> Sequence[Proposal | DrafterFault]:
+    """Drafts in full, of as many tokens as each session's decision asks for."""
+    states, tips, lengths = _wanted(batch)
+    asked = [rows.decision.asked for rows in batch if rows.decision is not None]
     return drafter.propose_within(states, tips, lengths, asked)
 
 
-def _glance(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
+def _glance(drafter: Drafter, batch: Sequence[SessionRows]) -> Sequence[Proposal | DrafterFault]:
     """Drafts that cost next to nothing."""
-    return drafter.glance(*_wanted(shares))
+    return drafter.glance(*_wanted(batch))
 
 
-def _wanted(shares: Sequence[Share]) -> tuple[list[DraftState], list[int], list[int]]:
+def _wanted(batch: Sequence[SessionRows]) -> tuple[list[DraftState], list[int], list[int]]:
     """States, tips and lengths."""
     return (
-        [_state(share) for share in shares],
-        [share.work.session.stream.tip for share in shares],
-        [share.work.draft_length for share in shares],
+        [_state(rows) for rows in batch],
+        [rows.session.stream.tip for rows in batch],
+        [rows.draft_length for rows in batch],
     )
 
 
 def _answers(
-    ask: _Ask, drafter: Drafter, asked: Sequence[Share]
+    ask: _Ask, drafter: Drafter, asked: Sequence[SessionRows]
 ) -> Sequence[Proposal | DrafterFault]:
-    """One answer per share.
+    """One answer per rows.
 
     If the batch fails, each is asked alone: one bad neighbour must not cost the others.
     """
@@ -260,15 +262,15 @@ def _answers(
         proposals = ask(drafter, asked)
     except Exception as fault:  # whatever a drafter does, decoding goes on
         if len(asked) > 1:
-            return [_answers(ask, drafter, [share])[0] for share in asked]
+            return [_answers(ask, drafter, [rows])[0] for rows in asked]
         return [DrafterFault(repr(fault))]
     if len(proposals) != len(asked):
         return [DrafterFault(f"{len(proposals)} answers for {len(asked)}")] * len(asked)
     return proposals
 
 
-def _state(share: Share) -> DraftState:
-    state = share.work.session.draft_state
+def _state(rows: SessionRows) -> DraftState:
+    state = rows.session.draft_state
     if state is None:
         raise InvariantError("a session without a drafter was asked to draft")
     return state

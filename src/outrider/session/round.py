@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from outrider.drafters.base import CommittedRows, DraftState, Proposal
 from outrider.session.drafting import Drafting
+from outrider.session.pass_output import PassOutput
 from outrider.session.session import SpecSession
-from outrider.session.share import PassOutput, Share, Verdict
+from outrider.session.session_rows import SessionRows
+from outrider.session.verdict import Verdict
 from outrider.types.errors import InvariantError, NumericsError
 from outrider.types.output import TokenLogprob
 from outrider.verify.logprobs import token_logprob
@@ -25,27 +27,27 @@ class Rounds:
         """``drafting`` stands between the rounds and the drafter."""
         self._drafting = drafting
 
-    def draft(self, shares: Sequence[Share]) -> None:
-        """Put a draft into every share for which there is one."""
-        self._drafting.draft(shares)
+    def draft(self, batch: Sequence[SessionRows]) -> None:
+        """Put a draft into every session's rows for which there is one."""
+        self._drafting.draft(batch)
 
-    def judge(self, shares: Sequence[Share], output: PassOutput) -> list[Verdict]:
+    def judge(self, batch: Sequence[SessionRows], output: PassOutput) -> list[Verdict]:
         """Walk every session's judged rows in order and emit the target's tokens.
 
         The walk ends at the first token that differs from its draft, at the end of the draft, or
         where the stream ends. Nothing is committed yet. What goes wrong in one session's rows is
         that session's fault: it is set back, and the others go on.
         """
-        results = _head_results(shares, output)
+        results = _head_results(batch, output)
         verdicts, first = [], 0
-        for index, share in enumerate(shares):
-            mine = results[first : first + share.judged]
-            first += share.judged
+        for index, rows in enumerate(batch):
+            mine = results[first : first + rows.judged]
+            first += rows.judged
             try:
-                verdicts.append(_judged(share, mine, _Soundness(output, index)))
+                verdicts.append(_judged(rows, mine, _Soundness(output, index)))
             except Exception as fault:  # whatever it is, the neighbours must not suffer
-                share.roll_back()
-                verdicts.append(Verdict(share, [], 0, fault))
+                rows.roll_back()
+                verdicts.append(Verdict(rows, [], 0, fault))
         return verdicts
 
     def commit(self, verdicts: Sequence[Verdict], output: PassOutput) -> None:
@@ -54,16 +56,16 @@ class Rounds:
         for index, verdict in enumerate(verdicts):
             if verdict.fault is not None:
                 continue
-            session = verdict.share.work.session
-            output.settle(index, verdict.rows)
+            session = verdict.rows.session
+            output.commit(index, verdict.kept)
             start = session.stream.committed
-            session.stream.committed = start + verdict.rows
+            session.stream.committed = start + verdict.kept
             state = session.draft_state
             # A stream that just ended is observed too: its siblings fork off its rows.
             if state is not None:
-                tokens = verdict.share.tokens[: verdict.rows]
-                rows = CommittedRows(tokens, start, output.taps(index, verdict.rows))
-                observed.append((session, state, rows))
+                tokens = verdict.rows.tokens[: verdict.kept]
+                committed = CommittedRows(tokens, start, output.taps(index, verdict.kept))
+                observed.append((session, state, committed))
         self._drafting.observe(observed)
         for verdict in verdicts:
             if verdict.emitted:
@@ -71,58 +73,60 @@ class Rounds:
 
     def _record(self, verdict: Verdict) -> None:
         """Count a round that decided tokens."""
-        share, session = verdict.share, verdict.share.work.session
+        rows, session = verdict.rows, verdict.rows.session
         # Every token but the last let the walk go on, so it equalled its draft.
-        self._drafting.record(share, len(verdict.emitted) - 1)
-        session.telemetry.prompts += int(share.work.feed > 1 or session.clock.first_token is None)
+        self._drafting.record(rows, len(verdict.emitted) - 1)
+        # Where one token of the prompt was left to feed, its round may have drafted.
+        alone = session.times.first_token is None and rows.draft_length == 0
+        session.telemetry.prompts += int(len(rows.fed) > 1 or alone)
 
 
 @dataclass(frozen=True)
 class _Soundness:
-    """Whether the rows of one share are numbers.
+    """Whether the rows of one session are numbers.
 
     Attributes:
         output: the pass.
-        share: index of the share.
+        index: of the session in its batch.
     """
 
     output: PassOutput
-    share: int
+    index: int
 
-    def check(self, rows: int) -> None:
-        """Check the states of the share's first ``rows`` rows.
+    def check(self, count: int) -> None:
+        """Check the states of the session's first ``count`` rows.
 
         A drafted row that the walk does not reach may be anything: plain decoding never sees it.
 
         Raises:
             NumericsError: one is not finite.
         """
-        if self.output.finite_rows(self.share) < rows:
-            raise self.error(rows)
+        if self.output.finite_rows(self.index) < count:
+            raise self.error(count)
 
-    def error(self, rows: int) -> NumericsError:
-        """What to raise if one of the first ``rows`` rows, or what the head made of it, is bad."""
-        return NumericsError(self.output.first_fault(self.share, rows))
+    def error(self, count: int) -> NumericsError:
+        """What to raise if one of the first rows, or what the head made of it, is bad."""
+        return NumericsError(self.output.first_fault(self.index, count))
 
 
-def _judged(share: Share, results: Sequence[RowResult], soundness: _Soundness) -> Verdict:
+def _judged(rows: SessionRows, results: Sequence[RowResult], soundness: _Soundness) -> Verdict:
     """Decide one session's tokens."""
-    soundness.check(len(share.fed))
-    if not share.judged:
-        return Verdict(share, [], share.work.feed)
-    emitted = _walk(share, results, soundness)
-    return Verdict(share, emitted, share.work.feed - 1 + len(emitted))
+    soundness.check(len(rows.fed))
+    if not rows.judged:
+        return Verdict(rows, [], len(rows.fed))
+    emitted = _walk(rows, results, soundness)
+    return Verdict(rows, emitted, len(rows.fed) - 1 + len(emitted))
 
 
-def _walk(share: Share, results: Sequence[RowResult], soundness: _Soundness) -> list[int]:
-    session, drafted = share.work.session, share.draft.tokens
+def _walk(rows: SessionRows, results: Sequence[RowResult], soundness: _Soundness) -> list[int]:
+    session, drafted = rows.session, rows.draft.tokens
     emitted: list[int] = []
     for index, result in enumerate(results):
-        rows = len(share.fed) + index
-        soundness.check(rows)
+        count = len(rows.fed) + index
+        soundness.check(count)
         if not result.finite:
-            raise soundness.error(rows)
-        draft_token = _draft_token(share.draft, index) if index < len(drafted) else None
+            raise soundness.error(count)
+        draft_token = _draft_token(rows.draft, index) if index < len(drafted) else None
         position = len(session.stream.tokens)
         token = session.sampler.sample(result, position, session.stream.history, draft_token)
         if session.params.logprobs is not None:
@@ -147,14 +151,14 @@ def _draft_token(draft: Proposal, index: int) -> DraftToken:
     return DraftToken(draft.tokens[index], q)
 
 
-def _head_results(shares: Sequence[Share], output: PassOutput) -> list[RowResult]:
+def _head_results(batch: Sequence[SessionRows], output: PassOutput) -> list[RowResult]:
     """Run the head once per kind of output over all judged rows that share it."""
     rows: dict[HeadOutput, list[int]] = {kind: [] for kind in HeadOutput}
     sessions: list[tuple[SpecSession, int]] = []
-    for share in shares:
-        session = share.work.session
+    for mine in batch:
+        session = mine.session
         base = len(session.stream.tokens)
-        for index in range(share.judged):
+        for index in range(mine.judged):
             rows[session.sampler.head_output].append(len(sessions))
             sessions.append((session, base + index))
     results = [RowResult()] * len(sessions)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from outrider.caches.paged import PagedCache
-from outrider.drafters.base import DraftSampling, DraftState
+from outrider.drafters.base import DraftState
+from outrider.session.mark import Mark
+from outrider.session.session_drafter import SessionDrafter
 from outrider.session.stream import TokenStream
-from outrider.session.worth import Pace
+from outrider.session.timestamps import Timestamps
 from outrider.types.errors import InvariantError
 from outrider.types.output import TokenLogprob
 from outrider.types.sampling import SamplingParams
@@ -19,81 +19,52 @@ from outrider.verify.samplers import Sampler
 _log = logging.getLogger("outrider")
 
 
-@dataclass
-class Clock:
-    """Monotonic times of a session in seconds; None until it happens."""
-
-    arrived: float
-    started: float | None = None
-    first_token: float | None = None
-    last_token: float | None = None
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Where a session stood at a round boundary.
-
-    Attributes:
-        tokens: of its stream.
-        committed: of them, held by the caches.
-        observed: rows that its drafter had observed, 0 without one.
-        sampler: what its sampler had counted.
-    """
-
-    tokens: int
-    committed: int
-    observed: int
-    sampler: tuple[int, ...]
-
-
 class SpecSession:
     """Everything one completion carries between rounds.
 
     Attributes:
         request_id, index: which completion of which request.
-        params: its sampling parameters.
         seed: the key of its noise.
         stream: tokens and text.
         cache: target rows; its length is ``stream.committed`` at every round boundary.
         sampler: its rule for the target's token.
-        begin_drafting: returns a fresh drafter state; None if it never drafts.
-        draft_sampling: how its target draws, for the drafter.
-        draft_state: the drafter's state, None if it does not draft.
-        paused: it observes but does not draft.
-        pace: chooses its draft lengths; None drafts as many as are asked for.
-        draft_end: position from which nothing is drafted any more, None without such a limit.
+        drafter: what it drafts with; None decodes plainly.
         telemetry: counters of its rounds.
         logprobs: one entry per emitted token, if asked for.
-        clock: when things happened.
+        times: when things happened.
     """
 
     def __init__(
         self,
         request_id: str,
         index: int,
-        params: SamplingParams,
         seed: int,
         stream: TokenStream,
         cache: PagedCache,
         sampler: Sampler,
+        drafter: SessionDrafter | None,
         arrived: float,
     ) -> None:
         self.request_id = request_id
         self.index = index
-        self.params = params
         self.seed = seed
         self.stream = stream
         self.cache = cache
         self.sampler = sampler
-        self.begin_drafting: Callable[[DraftSampling], DraftState] | None = None
-        self.draft_sampling = DraftSampling()
-        self.draft_state: DraftState | None = None
-        self.paused = False
-        self.pace: Pace | None = None
-        self.draft_end: int | None = None
+        self.drafter = drafter
         self.telemetry = Telemetry()
         self.logprobs: list[TokenLogprob] = []
-        self.clock = Clock(arrived)
+        self.times = Timestamps(arrived)
+
+    @property
+    def params(self) -> SamplingParams:
+        """Its sampling parameters."""
+        return self.stream.params
+
+    @property
+    def draft_state(self) -> DraftState | None:
+        """What the drafter keeps for it, None without one."""
+        return None if self.drafter is None else self.drafter.state
 
     @property
     def pending(self) -> int:
@@ -107,18 +78,12 @@ class SpecSession:
         Drafting needs every committed row observed and only the tip pending; the round emits one
         token more than it accepts, so the last token of the stream is never worth drafting.
         """
-        ready = (
-            self.draft_state is not None
-            and not self.paused
-            and self.pending == 1
-            and self.draft_state.length == self.stream.committed
-        )
-        if not ready:
+        drafter = self.drafter
+        if drafter is None or drafter.paused or self.pending != 1:
             return 0
-        useful = self.stream.remaining - 1
-        if self.draft_end is not None:
-            useful = min(useful, self.draft_end - len(self.stream.tokens))
-        return max(useful, 0)
+        if drafter.state.length != self.stream.committed:
+            return 0
+        return drafter.room(len(self.stream.tokens), self.stream.remaining - 1)
 
     @property
     def finished(self) -> bool:
@@ -136,12 +101,7 @@ class SpecSession:
 
     def stamp(self, started: float, ended: float) -> None:
         """Note a round that ran from ``started`` to ``ended``."""
-        if self.clock.started is None:
-            self.clock.started = started
-        if self.stream.history.emitted:
-            if self.clock.first_token is None:
-                self.clock.first_token = ended
-            self.clock.last_token = ended
+        self.times.stamp(started, ended, self.stream.history.emitted)
 
     def mark(self) -> Mark:
         """Where it stands now, at a round boundary."""
@@ -151,23 +111,25 @@ class SpecSession:
             self.stream.committed,
             0 if state is None else state.length,
             self.sampler.mark(),
+            self.telemetry.snapshot(),
         )
 
     def roll_back(self, mark: Mark) -> None:
         """Return to ``mark``, taken when the round began that has failed.
 
-        Tokens, text, log-probabilities, rows, pages and drafter are as they were: the next round
-        decides the same tokens again. A drafter that cannot go back is given up, like one that does
-        not follow.
+        Tokens, text, log-probabilities, rows, pages, counters and drafter are as they were: the
+        next round decides the same tokens again. A drafter that cannot go back is given up, like
+        one that does not follow.
         """
         self.stream.roll_back(mark.tokens, mark.committed)
         self.cache.roll_back(mark.committed)
         self.sampler.roll_back(mark.sampler)
         del self.logprobs[self.stream.history.emitted :]
-        if self.draft_state is None:
+        self.telemetry = mark.telemetry.snapshot()
+        if self.drafter is None:
             return
         try:  # whatever its length says: a part of it may have moved on
-            self.draft_state.roll_back(mark.observed)
+            self.drafter.state.roll_back(mark.observed)
         except Exception:
             _log.warning("a drafter could not be set back after a fault; decoding plainly")
             self.drop_drafter()
@@ -181,46 +143,38 @@ class SpecSession:
         self.cache = first.cache.fork()
         self.cache.truncate(rows)
         self.stream.committed = rows
-        if self.draft_state is not None:
-            self.draft_state.release()
-            self.draft_state = None
-        if first.draft_state is not None:
-            self.draft_state = first.draft_state.fork(self.draft_sampling)
-            self.draft_state.truncate(rows)
-
-    def start_drafting(
-        self, begin: Callable[[DraftSampling], DraftState], sampling: DraftSampling
-    ) -> None:
-        """Draft from now on, with states that ``begin`` returns."""
-        self.begin_drafting = begin
-        self.draft_sampling = sampling
-        self.draft_state = begin(sampling)
+        if self.drafter is None:
+            return
+        if first.drafter is None:
+            self.drop_drafter()
+        else:
+            self.drafter.adopt(first.drafter, rows)
 
     def demote(self) -> None:
         """Decode plainly from the next round on; the stream cannot tell.
 
         The drafter keeps observing, which is cheap, so that promotion is immediate.
         """
-        self.paused = True
+        if self.drafter is not None:
+            self.drafter.paused = True
 
     def promote(self) -> None:
         """Draft again from the next round on."""
-        self.paused = False
+        if self.drafter is not None:
+            self.drafter.paused = False
 
     def drop_drafter(self) -> None:
         """Go on without drafting; the stream cannot tell."""
-        self.begin_drafting = None
-        if self.draft_state is not None:
-            self.draft_state.release()
-            self.draft_state = None
+        if self.drafter is not None:
+            self.drafter.release()
+            self.drafter = None
 
     def restart(self) -> None:
         """Return every page; feeding the stream's tokens again rebuilds the same rows."""
         self.cache.release()
         self.stream.committed = 0
-        if self.draft_state is not None and self.begin_drafting is not None:
-            self.draft_state.release()
-            self.draft_state = self.begin_drafting(self.draft_sampling)
+        if self.drafter is not None:
+            self.drafter.restart()
 
     def release(self) -> None:
         """Return every page for good. The stream keeps its tokens and text."""
@@ -237,7 +191,8 @@ class SpecSession:
         if not 0 <= committed < len(self.stream.tokens):
             raise InvariantError("the tip is committed")
         self.cache.audit(committed)
-        if self.draft_state is not None and self.draft_state.length != committed:
+        state = self.draft_state
+        if state is not None and state.length != committed:
             raise InvariantError("draft rows differ from committed rows")
         if len(self.logprobs) != (
             0 if self.params.logprobs is None else self.stream.history.emitted

@@ -38,6 +38,7 @@ class TokenStream:
         tokens: prompt and output.
         prompt_length: how many of them are the prompt.
         committed: how many of them the caches hold.
+        params: its sampling parameters.
         history: what penalties know.
         finish_reason: why the stream ended, None while it goes on.
         stop_reason: the stop string or extra stop token that ended it.
@@ -53,7 +54,7 @@ class TokenStream:
         self.tokens = list(prompt)
         self.prompt_length = len(prompt)
         self.committed = 0
-        self._params = params
+        self.params = params
         self._tokenizer = tokenizer
         self._eos_ids = frozenset() if params.ignore_eos else limits.eos_ids
         self._end = min(
@@ -65,7 +66,7 @@ class TokenStream:
 
     def _open(self) -> None:
         """Begin an empty output after the prompt, which is all that ``tokens`` holds."""
-        params = self._params
+        params = self.params
         self.history = TokenHistory(self.tokens)
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
@@ -76,7 +77,7 @@ class TokenStream:
     @property
     def end_ids(self) -> frozenset[int]:
         """Tokens that end this stream."""
-        return self._eos_ids | frozenset(self._params.stop_ids)
+        return self._eos_ids | frozenset(self.params.stop_ids)
 
     @property
     def output(self) -> list[int]:
@@ -115,7 +116,7 @@ class TokenStream:
         self.history.emit(token)
         if token in self._eos_ids:
             self._finish("stop", None)
-        elif token in self._params.stop_ids:
+        elif token in self.params.stop_ids:
             self._finish("stop", token)
         else:
             self._read(self._detokenizer.push(token))
@@ -160,7 +161,7 @@ class TokenStream:
         A stop string counts if its last character is released once ``min_tokens`` tokens are
         there, wherever it begins.
         """
-        if self.history.emitted < self._params.min_tokens:
+        if self.history.emitted < self.params.min_tokens:
             self._pieces.append(self._stops.pass_over(piece))
             return
         released, hit = self._stops.push(piece)

@@ -50,7 +50,8 @@ class Telemetry:
         accepted_per_position: index i counts the rounds whose draft token i was kept.
         drafted_per_position: index i counts the rounds that drafted at least i + 1 tokens.
         faults: rounds that went plain because the drafter failed.
-        prompts: rounds that finished a prompt, and so had nothing drafted.
+        prompts: rounds that finished a prompt, or one again after a preemption, and so could not
+            draft.
     """
 
     rounds: int = 0

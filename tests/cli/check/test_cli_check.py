@@ -41,7 +41,7 @@ def test_check_audits_every_drafter_that_is_asked_for(
 def test_the_table_is_readable(outrider: Any, tiny: str) -> None:
     ended = outrider("check", "--model", tiny, "--drafter", "none", "--effort", "quick")
     assert ended.status == 0
-    assert "none, batched, prefill by 7" in ended.out
+    assert "none, batched, passes of 17 rows" in ended.out
     assert "requests equal" in ended.out
 
 
@@ -115,7 +115,7 @@ def test_the_plan_covers_the_promise() -> None:
     drafted = [case for case in cases if case.draft_length is not None]
     assert {case.draft_length for case in drafted} == set(range(1, 16))
     for group in (drafted, cases):
-        assert {case.chunk for case in group} == {7, 33, 512}
+        assert {case.chunk for case in group} == {17, 33, 512}
         assert {case.gap for case in group} >= {0, 1, 2}
         assert {index for case in group for index in case.probes} == set(range(len(requests)))
     greedy = [probe for probe in requests if probe.params.greedy]

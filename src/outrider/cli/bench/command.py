@@ -15,6 +15,7 @@ from outrider.cli.bench.prompts import builtin_prompts, limit_prompts, read_prom
 from outrider.cli.console import note, progress_bars, write_json, write_line
 from outrider.cli.options import AsJson, TargetOptions, spread
 from outrider.cli.table import short_names, write_table
+from outrider.config.engine import EngineConfig
 from outrider.types.errors import RequestError
 from outrider.types.sampling import SamplingParams
 
@@ -204,7 +205,9 @@ def bench(
     _check_options(drafters, draft_length, max_tokens, plot_file)
     grouped = limit_prompts(read_prompts(prompts) if prompts else builtin_prompts(), limit)
     levels = list(dict.fromkeys(concurrency or [1]))
-    llm = target.load(PLAIN, max_num_seqs=max(levels))
+    seats = max(levels)
+    batched = max(EngineConfig.max_num_batched_tokens, seats)
+    llm = target.load(PLAIN, max_num_seqs=seats, max_num_batched_tokens=batched)
     measured = Bench(llm, drafters, draft_length)
     with progress_bars() as progress:
         measured.warm_up()

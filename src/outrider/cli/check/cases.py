@@ -18,8 +18,9 @@ Effort = Literal["quick", "normal", "thorough"]
 LENGTHS: Final[dict[Effort, int]] = {"quick": 12, "normal": 32, "thorough": 96}
 #: Most tokens of a prompt and its answer, so that small machines can seat all requests at once.
 CONTEXT: Final = 512
-#: Prompt tokens fed per round; the first splits every prompt, the last none.
-CHUNKS: Final = (7, 33, 512)
+#: Rows of a pass; the first splits every prompt, the last none. The first has room for a whole
+#: draft of one request, and for a row of every request in flight.
+CHUNKS: Final = (17, 33, 512)
 MAX_DRAFT_LENGTH: Final = 15
 USUAL_DRAFT_LENGTH: Final = 7
 #: Requests per case of a single draft length.
@@ -54,7 +55,7 @@ class Case:
         name: unique, the drafter's name first.
         drafter: which drafter runs.
         draft_length: tokens to draft per round; None lets the engine choose.
-        chunk: prompt tokens fed per round.
+        chunk: most rows of a pass, of which prompts are fed with what decoding leaves.
         gap: rounds between one arrival and the next; 0 serves requests one after another.
         probes: indices of the requests it serves.
     """
@@ -135,7 +136,7 @@ def plain_cases(count: int) -> list[Case]:
     """Cases without a drafter: company and chunks alone must change nothing either."""
     everyone = tuple(range(count))
     return [
-        Case(f"none, batched, prefill by {chunk}", PLAIN, None, chunk, gap, everyone)
+        Case(f"none, batched, passes of {chunk} rows", PLAIN, None, chunk, gap, everyone)
         for chunk, gap in zip(CHUNKS, (1, 2, 3), strict=True)
     ]
 
@@ -147,7 +148,7 @@ def drafted_cases(drafter: str, max_draft: int, count: int, effort: Effort) -> l
     cases = [
         Case(f"{drafter}, alone", drafter, usual, CHUNKS[-1], 0, everyone),
         Case(f"{drafter}, batched", drafter, usual, CHUNKS[1], 2, everyone),
-        Case(f"{drafter}, batched, length by worth", drafter, None, CHUNKS[0], 1, everyone),
+        Case(f"{drafter}, batched, length by goodput", drafter, None, CHUNKS[0], 1, everyone),
     ]
     size = min(SAMPLE[effort], count)
     for length in range(1, min(MAX_DRAFT_LENGTH, max_draft) + 1):
