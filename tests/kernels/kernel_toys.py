@@ -9,7 +9,7 @@ import torch
 
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import LayerWeights, RotaryTable, Stack
+from outrider.kernels.values import LayerWeights, RotaryTable, Stack
 from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight, raw_float
 
 COUNTS = (*range(1, 18), 33, 64, 300)

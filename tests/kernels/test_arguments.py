@@ -8,10 +8,9 @@ import pytest
 import torch
 from kernel_toys import make_stack, one_group, randn, raw, rotary, same_bits
 
-from outrider.kernels.blockwise import Chain, ContextWeights
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.table import RotaryTable
+from outrider.kernels.values import ContextWeights, MarkovBias, RotaryTable
 from outrider.kernels.weights import RawWeight
 
 HEADS, KV, D, HIDDEN = 4, 2, 40, 96
@@ -53,9 +52,9 @@ def ingest(kernels, norm, out=2 * 2 * KV * D):
     kernels.ingest(weights, stack_of(kernels), randn(2, HIDDEN), ROWS, pages(kernels))
 
 
-def walk(kernels, out, ids=None):
-    chain = Chain(matrix(kernels, 64, 32), out, ids)
-    return kernels.walk(chain, randn(0, out.out_features), [])
+def decode(kernels, out, ids=None):
+    markov = MarkovBias(matrix(kernels, 64, 32), out, ids)
+    return kernels.markov_decode(markov, randn(0, out.out_features), [])
 
 
 REFUSED = {
@@ -116,11 +115,11 @@ REFUSED = {
     "a short norm in a stack": (ValueError, lambda k: run(k, short_norm)),
     "a short norm of context": (ValueError, lambda k: ingest(k, randn(95))),
     "context of one layer": (ValueError, lambda k: ingest(k, randn(HIDDEN), out=2 * KV * D)),
-    "a bias of another width": (ValueError, lambda k: walk(k, matrix(k, 64, 64))),
-    "more choices than tokens": (ValueError, lambda k: walk(k, matrix(k, 80, 32))),
+    "a bias of another width": (ValueError, lambda k: decode(k, matrix(k, 64, 64))),
+    "more choices than tokens": (ValueError, lambda k: decode(k, matrix(k, 80, 32))),
     "target ids outside": (
         IndexError,
-        lambda k: walk(k, matrix(k, 16, 32), torch.arange(50, 66)),
+        lambda k: decode(k, matrix(k, 16, 32), torch.arange(50, 66)),
     ),
     "data of another dtype": (
         TypeError,

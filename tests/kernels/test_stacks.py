@@ -6,8 +6,8 @@ import pytest
 import torch
 from kernel_toys import make_stack, one_group, randn, relative, same_bits
 
+from outrider.kernels.composed import ComposedKernels
 from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.table import Kernels
 
 VARIANTS = {
     "llama": {"fmt": "Q4_1", "heads": 9, "kv": 3, "d": 64},
@@ -33,7 +33,7 @@ def test_fused_layers_are_the_composed_ones(native, name, kv_dtype):
         rows = one_group(start, count, pages=[5, 1, 0, 3, 2])
         part = x[start : start + count]
         fused = native.run_layers(stack, part, rows, stores[0], taps)
-        composed = Kernels.run_layers(native, stack, part, rows, stores[1], taps)
+        composed = ComposedKernels.run_layers(native, stack, part, rows, stores[1], taps)
         assert all(map(same_bits, fused, composed)), (start, count)
     assert torch.equal(stores[0].read_page(3)[0], stores[1].read_page(3)[0])
 
@@ -48,7 +48,7 @@ def test_fused_block_is_the_composed_one(native, name, causal, kv_dtype):
     groups = (RowGroup(90, 7, [0, 1, 2]), RowGroup(33, 5, [0, 1], 20), RowGroup(0, 3, []))
     block = randn(15, hidden, seed=7)
     fused = native.run_block(stack, block, Rows(groups), store)
-    assert same_bits(fused, Kernels.run_block(native, stack, block, Rows(groups), store))
+    assert same_bits(fused, ComposedKernels.run_block(native, stack, block, Rows(groups), store))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -61,7 +61,7 @@ def test_fused_context_is_the_composed_one(native, name, kv_dtype):
     kept = flat.clone()
     native.write_context(stack, flat, Rows(groups), stores[0])
     assert same_bits(flat, kept), "the input was changed"
-    Kernels.write_context(native, stack, flat, Rows(groups), stores[1])
+    ComposedKernels.write_context(native, stack, flat, Rows(groups), stores[1])
     for page in range(5):
         assert torch.equal(stores[0].read_page(page)[0], stores[1].read_page(page)[0])
 

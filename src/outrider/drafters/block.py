@@ -22,10 +22,11 @@ from torch import Tensor
 
 from outrider.caches.paged import pages_for
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.blockwise import ContextWeights
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
+from outrider.kernels.values import ContextWeights, LayerWeights, Stack
 from outrider.models.dense import TensorSource
 from outrider.models.rotary import rotary_table
 
@@ -187,7 +188,7 @@ class BlockBackbone:
         self, layer: LayerWeights, x: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [n, h, d], keys and values [n, g, d] of a layer, normed and rotated."""
-        q, k, v = self.kernels.split_heads(self.stack, self.kernels.linear(x, layer.qkv))
+        q, k, v = self.stack.split_heads(self.kernels.linear(x, layer.qkv))
         return (
             self._rotated(q, layer.q_norm, positions),
             self._rotated(k, layer.k_norm, positions),

@@ -22,8 +22,8 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import PageStore
 from outrider.models.dense import DenseModel
 
 

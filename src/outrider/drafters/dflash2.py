@@ -29,9 +29,11 @@ from outrider.drafters.block import Attend, BlockBackbone
 from outrider.drafters.context import Ask
 from outrider.drafters.dflash import DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, draw, spread
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import token_ids
+from outrider.kernels.values import LayerWeights
 from outrider.models.dense import DenseModel, TensorSource
 
 

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.blockwise import Chain
-from outrider.kernels.table import Kernels, Linear
+from outrider.kernels.handles import Linear
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import zeros
+from outrider.kernels.values import MarkovBias
 from outrider.models.dense import TensorSource
 
 
@@ -69,9 +70,9 @@ class MarkovHead(ABC):
 class VanillaMarkov(MarkovHead):
     """The bias depends on the token before alone."""
 
-    def chain(self, ids: Tensor | None) -> Chain:
-        """The bias for the fused walk; ``ids`` are the target ids of draft ids, or None."""
-        return Chain(self._tokens, self._out, ids)
+    def bias(self, ids: Tensor | None) -> MarkovBias:
+        """The bias for the fused draft; ``ids`` are the target ids of draft ids, or None."""
+        return MarkovBias(self._tokens, self._out, ids)
 
     def step(self, hidden: Tensor, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``W2 W1[x]``."""

@@ -36,8 +36,9 @@ from outrider.drafters.context import Ask, ContextDrafter, ContextState, Context
 from outrider.drafters.dflash import stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.table import Kernels, LayerWeights, Stack
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import new_floats, token_ids
+from outrider.kernels.values import LayerWeights, Stack
 from outrider.models.dense import DenseModel, TensorSource
 from outrider.models.rotary import rotary_table
 
@@ -201,7 +202,7 @@ class MtpDrafter(ContextDrafter):
         layer, eps = self.stack.layers[0], self.config.rms_eps
         normed = self.kernels.rms_norm(features, layer.attn_norm, eps)
         flat = self.kernels.linear(normed, layer.qkv)
-        _, k, v = self.kernels.split_heads(self.stack, flat)
+        _, k, v = self.stack.split_heads(flat)
         if layer.k_norm is not None:
             k = self.kernels.rms_norm(k, layer.k_norm, eps)
         k = self.kernels.rotate(k, rows.positions, self.stack.rotary)

@@ -20,9 +20,9 @@ from outrider.drafters.base import Drafter, DraftSampling
 from outrider.engine.budget import OPTION, CacheBudget, cache_budget
 from outrider.engine.parent_request import ParentRequest
 from outrider.engine.request import Request, seed_of
+from outrider.kernels.handles import PageStore
 from outrider.kernels.isolation import isolated
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
-from outrider.kernels.table import PageStore
 from outrider.models.target import Target
 from outrider.runner.runner import Runner
 from outrider.scheduler.scheduler import Limits, Scheduler

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.kernels.blockwise import Block, Chain, Sketch
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import Linear, PageStore, RotaryTable, Stack
+from outrider.kernels.values import Block, BlockDraftWeights, MarkovBias, RotaryTable, Stack
 
 
 def floats(x: Tensor, *shape: int) -> Tensor:
@@ -151,35 +151,37 @@ def check_stack(stack: Stack) -> None:
     )
 
 
-def check_chain(chain: Chain) -> None:
+def check_markov(markov: MarkovBias) -> None:
     """Refuse a bias whose two matrices do not fit each other.
 
     Raises:
         ValueError: their widths differ, or it chooses tokens that have no embedding.
     """
-    tokens, out = chain.tokens, chain.out
+    tokens, out = markov.tokens, markov.out
     need(tokens.in_features == out.in_features, "the bias has embeddings of another width")
-    embedded = chain.ids is not None or out.out_features <= tokens.out_features
+    embedded = markov.ids is not None or out.out_features <= tokens.out_features
     need(embedded, f"{out.out_features} tokens with {tokens.out_features} embeddings")
 
 
-def check_sketch(sketch: Sketch) -> None:
+def check_draft_weights(weights: BlockDraftWeights) -> None:
     """Refuse a drafter's weights that C++ cannot read in place, or that do not fit each other.
 
     Raises:
         TypeError: a tensor is not contiguous float32 in CPU memory.
         ValueError: a weight has another shape than the drafter's.
     """
-    hidden, rank = sketch.stack.layers[0].qkv.in_features, sketch.chain.tokens.in_features
-    sizes = ((sketch.norm, (hidden,)), (sketch.confidence, (hidden + rank + 1,)))
-    for tensor, shape in ((sketch.masks, (len(sketch.masks), hidden)), *sizes):
+    hidden, rank = weights.stack.layers[0].qkv.in_features, weights.markov.tokens.in_features
+    sizes = ((weights.norm, (hidden,)), (weights.confidence, (hidden + rank + 1,)))
+    for tensor, shape in ((weights.masks, (len(weights.masks), hidden)), *sizes):
         if tensor is not None and floats(tensor, *shape) is not tensor:
             raise TypeError(f"contiguous float32 is needed, not {tensor.dtype}")
-    need(0 <= sketch.first < len(sketch.masks), f"row {sketch.first} of {len(sketch.masks)}")
-    widths = (sketch.embedding.in_features, sketch.head.in_features)
+    need(0 <= weights.first < len(weights.masks), f"row {weights.first} of {len(weights.masks)}")
+    widths = (weights.embedding.in_features, weights.head.in_features)
     need(widths == (hidden, hidden), f"embedding and head of widths {widths}, not {hidden}")
-    need(sketch.chain.out.out_features == sketch.head.out_features, "bias and head differ in size")
-    check_chain(sketch.chain)
+    need(
+        weights.markov.out.out_features == weights.head.out_features, "bias and head differ in size"
+    )
+    check_markov(weights.markov)
 
 
 def check_cache(stack: Stack, store: PageStore) -> None:

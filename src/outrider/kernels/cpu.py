@@ -26,10 +26,10 @@ from outrider.kernels.arguments import (
     check,
     check_block,
     check_cache,
-    check_chain,
+    check_draft_weights,
     check_layer,
+    check_markov,
     check_queries,
-    check_sketch,
     check_stack,
     check_tips,
     floats,
@@ -38,15 +38,24 @@ from outrider.kernels.arguments import (
     need,
     stream_of,
 )
-from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
+from outrider.kernels.composed import ComposedKernels
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.packed import CpuLinear, CpuStore, block_args, packed, pages_of, stored
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, RotaryTable, Stack
 from outrider.kernels.tensors import new_floats, new_ids
+from outrider.kernels.values import (
+    Block,
+    BlockDraftWeights,
+    ContextWeights,
+    LayerWeights,
+    MarkovBias,
+    RotaryTable,
+    Stack,
+)
 from outrider.kernels.weights import RawWeight
 
 
-class CpuKernels(Kernels):
+class CpuKernels(ComposedKernels):
     """Every operator in C++; one call for a whole stack of layers."""
 
     def __init__(self, threads: int | None = None, path: str | None = None) -> None:
@@ -63,8 +72,8 @@ class CpuKernels(Kernels):
         self._engine = _native.Engine(path, threads or len(os.sched_getaffinity(0)))
         self.threads = self._engine.threads
         self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
-        self._ids: dict[int, tuple[weakref.ref[Chain], Tensor]] = {}
-        self._sketches: dict[int, tuple[weakref.ref[Sketch], _native.Sketch]] = {}
+        self._ids: dict[int, tuple[weakref.ref[MarkovBias], Tensor]] = {}
+        self._drafts: dict[int, tuple[weakref.ref[BlockDraftWeights], _native.Sketch]] = {}
 
     def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
         """Interleave the rows of every part by 16."""
@@ -262,18 +271,18 @@ class CpuKernels(Kernels):
 
     # -- drafting ------------------------------------------------------------------------------
 
-    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """Walk every block in one native call; NaN beats nothing."""
+    def markov_decode(self, markov: MarkovBias, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
+        """Decode every block in one native call; NaN beats nothing."""
         need(all(block.length >= 0 for block in blocks), "a block's length is below 0")
         count = sum(block.length for block in blocks)
-        scores = floats(scores, count, chain.out.out_features)
-        check_chain(chain)
-        check_tips(blocks, chain.tokens)
+        scores = floats(scores, count, markov.out.out_features)
+        check_markov(markov)
+        check_tips(blocks, markov.tokens)
         chosen = new_ids(count)
-        ids = self._padded_ids(chain)
+        ids = self._padded_ids(markov)
         self._engine.walk(
-            packed(chain.tokens),
-            packed(chain.out),
+            packed(markov.tokens),
+            packed(markov.out),
             0 if ids is None else ids.data_ptr(),
             scores.data_ptr(),
             block_args(blocks),
@@ -282,21 +291,21 @@ class CpuKernels(Kernels):
         return chosen
 
     def draft_blocks(
-        self, sketch: Sketch, rows: Rows, store: PageStore, blocks: Sequence[Block]
+        self, weights: BlockDraftWeights, rows: Rows, store: PageStore, blocks: Sequence[Block]
     ) -> tuple[Tensor, Tensor]:
         """Draft all blocks in one native call."""
-        size = len(sketch.masks)
-        check_block(rows, store, sketch.stack.rotary)
-        check_cache(sketch.stack, store)
-        for embedding in (sketch.embedding, sketch.chain.tokens):
+        size = len(weights.masks)
+        check_block(rows, store, weights.stack.rotary)
+        check_cache(weights.stack, store)
+        for embedding in (weights.embedding, weights.markov.tokens):
             check_tips(blocks, embedding)
         counts = [group.count for group in rows.groups]
         need(counts == [size] * len(blocks), f"groups of {counts} rows for blocks of {size}")
         lengths = [block.length for block in blocks]
-        need(all(0 < n <= size - sketch.first for n in lengths), f"lengths {lengths} of {size}")
+        need(all(0 < n <= size - weights.first for n in lengths), f"lengths {lengths} of {size}")
         chosen, sure = new_ids(sum(lengths)), new_floats(sum(lengths))
         self._engine.draft(
-            self._native_sketch(sketch),
+            self._native_draft(weights),
             rows,
             pages_of(store),
             block_args(blocks),
@@ -357,44 +366,44 @@ class CpuKernels(Kernels):
         stacks[key] = (reference, native, kept)
         return native
 
-    def _native_sketch(self, sketch: Sketch) -> _native.Sketch:
+    def _native_draft(self, weights: BlockDraftWeights) -> _native.Sketch:
         """Addresses of a drafter's weights, gathered once for its lifetime."""
-        known = self._sketches.get(id(sketch))
+        known = self._drafts.get(id(weights))
         if known is not None:
             return known[1]
-        check_sketch(sketch)
-        ids = self._padded_ids(sketch.chain)
+        check_draft_weights(weights)
+        ids = self._padded_ids(weights.markov)
         native = _native.Sketch(
-            self._native_stack(sketch.stack),
-            packed(sketch.embedding),
-            sketch.scale,
-            sketch.masks.data_ptr(),
-            len(sketch.masks),
-            sketch.first,
-            sketch.norm.data_ptr(),
-            packed(sketch.head),
-            packed(sketch.chain.tokens),
-            packed(sketch.chain.out),
+            self._native_stack(weights.stack),
+            packed(weights.embedding),
+            weights.scale,
+            weights.masks.data_ptr(),
+            len(weights.masks),
+            weights.first,
+            weights.norm.data_ptr(),
+            packed(weights.head),
+            packed(weights.markov.tokens),
+            packed(weights.markov.out),
             0 if ids is None else ids.data_ptr(),
-            0 if sketch.confidence is None else sketch.confidence.data_ptr(),
+            0 if weights.confidence is None else weights.confidence.data_ptr(),
         )
-        key, sketches = id(sketch), self._sketches
-        sketches[key] = (weakref.ref(sketch, lambda _: sketches.pop(key, None)), native)
+        key, drafts = id(weights), self._drafts
+        drafts[key] = (weakref.ref(weights, lambda _: drafts.pop(key, None)), native)
         return native
 
-    def _padded_ids(self, chain: Chain) -> Tensor | None:
-        """A chain's target ids as int32, whole tiles of 16, kept for the chain's lifetime."""
-        if chain.ids is None:
+    def _padded_ids(self, markov: MarkovBias) -> Tensor | None:
+        """A bias's target ids as int32, whole tiles of 16, kept for its lifetime."""
+        if markov.ids is None:
             return None
-        known = self._ids.get(id(chain))
+        known = self._ids.get(id(markov))
         if known is None:
-            ids = indices(chain.ids, chain.tokens.out_features, "target ids")
-            need(len(ids) == chain.out.out_features, "every draft id needs a target id")
+            ids = indices(markov.ids, markov.tokens.out_features, "target ids")
+            need(len(ids) == markov.out.out_features, "every draft id needs a target id")
             size = -(-len(ids) // 16) * 16
             padded = torch.zeros(size, dtype=torch.int32, device=self.device)
             padded[: len(ids)] = ids
-            key, kept = id(chain), self._ids
-            known = (weakref.ref(chain, lambda _: kept.pop(key, None)), padded)
+            key, kept = id(markov), self._ids
+            known = (weakref.ref(markov, lambda _: kept.pop(key, None)), padded)
             kept[key] = known
         return known[1]
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
 from outrider.kernels.arguments import need
-from outrider.kernels.blockwise import Block
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import PAGE_TOKENS
-from outrider.kernels.table import Linear, PageStore
 from outrider.kernels.tensors import CPU
+from outrider.kernels.values import Block
 from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight
 
 

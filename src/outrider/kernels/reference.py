@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config.kv import KvDtype
+from outrider.kernels.composed import ComposedKernels
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.philox import gumbel_noise
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows, page_slots
-from outrider.kernels.table import Kernels, Linear, PageStore, RotaryTable
 from outrider.kernels.tensors import CPU, index_range, new_floats, zeros
+from outrider.kernels.values import RotaryTable
 from outrider.kernels.weights import RawWeight
 
 #: Rows of one matrix product; small, because decoding wastes what it does not fill.
@@ -132,7 +134,7 @@ def _plain(store: PageStore) -> ReferenceStore:
     return store
 
 
-class ReferenceKernels(Kernels):
+class ReferenceKernels(ComposedKernels):
     """Every operator in plain torch."""
 
     def __init__(self) -> None:

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from outrider.config.kv import KvCacheDtype, kv_dtype
 from outrider.config.model import ModelConfig
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
+from outrider.kernels.values import LayerWeights, Stack
 from outrider.kernels.weights import RawWeight
 from outrider.models.rotary import rotary_table
 from outrider.types.errors import InvariantError

@@ -21,7 +21,7 @@ from outrider.types.progress import Progress, silent
 
 
 class LayerTensors(NamedTuple):
-    """Weights of one decoder layer; the fields are those of ``kernels.table.LayerWeights``."""
+    """Weights of one decoder layer; the fields are those of ``kernels.values.LayerWeights``."""
 
     attn_norm: Tensor
     qkv: Tensor
