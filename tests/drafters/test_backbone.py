@@ -266,7 +266,7 @@ class TestPlantedFaults:
 
             def normed(rows):
                 return backbone.kernels.rms_norm(
-                    plain(rows), backbone.stack.layers[0].attn_norm, 1e-6
+                    plain(rows), backbone.weights.layers[0].attn_norm, 1e-6
                 )
 
             backbone.context_features = normed

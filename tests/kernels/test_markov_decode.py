@@ -7,17 +7,21 @@ import torch
 from kernel_toys import generator, randn, raw
 
 from outrider.kernels.composed import ComposedKernels
-from outrider.kernels.values import Block, MarkovBias
+from outrider.kernels.values import Block, MarkovWeights
 from outrider.kernels.weights import raw_float
 
 VOCAB, DRAFT, RANK = 500, 203, 64
 
 
-def make_bias(kernels, ids=True):
+def make_weights(kernels, ids=True):
     kept = torch.randperm(VOCAB, generator=generator(5))[:DRAFT] if ids else None
     tokens = kernels.prepare([raw("Q8_0", VOCAB, RANK, seed=1)])
     out = kernels.prepare([raw("Q8_0", DRAFT if ids else VOCAB, RANK, seed=2)])
-    return MarkovBias(tokens, out, kept)
+    return MarkovWeights(tokens, out, kept)
+
+
+def make_bias(kernels, ids=True):
+    return kernels.prepare_markov_bias(make_weights(kernels, ids))
 
 
 def make_blocks(temperatures, lengths):
@@ -39,7 +43,7 @@ def make_blocks(temperatures, lengths):
 )
 def test_the_operator_is_the_composed_one(kernels, ids, temperatures, lengths):
     bias, blocks = make_bias(kernels, ids), make_blocks(temperatures, lengths)
-    scores = randn(sum(lengths), bias.out.out_features, seed=3)
+    scores = randn(sum(lengths), DRAFT if ids else VOCAB, seed=3)
     got = kernels.markov_decode(bias, scores, blocks)
     assert torch.equal(got, ComposedKernels.markov_decode(kernels, bias, scores, blocks))
 
@@ -59,13 +63,14 @@ def test_blocks_do_not_see_each_other(kernels):
 
 def test_each_token_depends_on_the_one_before(kernels):
     """Equal scores in every row: only the bias tells rows apart, and it follows what was chosen."""
-    bias = make_bias(kernels)
+    weights = make_weights(kernels)
+    bias = kernels.prepare_markov_bias(weights)
     scores = torch.zeros(5, DRAFT)
     got = kernels.markov_decode(bias, scores, [Block(5, 3)]).tolist()
     previous = 3
     for token in got:
-        embedded = kernels.embed(bias.tokens, torch.tensor([previous]))
-        assert token == int(bias.ids[kernels.linear(embedded, bias.out)[0].argmax()])
+        embedded = kernels.embed(weights.tokens, torch.tensor([previous]))
+        assert token == int(weights.ids[kernels.linear(embedded, weights.out)[0].argmax()])
         previous = token
     assert len(set(got)) > 1
 
@@ -73,18 +78,18 @@ def test_each_token_depends_on_the_one_before(kernels):
 def test_ties_go_to_the_lowest_draft_id(kernels):
     ids = torch.arange(VOCAB).flip(0)[:DRAFT].contiguous()
     flat = kernels.prepare([raw_float("w", torch.zeros(DRAFT, RANK))])
-    bias = MarkovBias(kernels.prepare([raw("F32", VOCAB, RANK)]), flat, ids)
-    assert (
-        kernels.markov_decode(bias, torch.zeros(2, DRAFT), [Block(2, 0)]).tolist()
-        == [VOCAB - 1] * 2
-    )
+    tokens = kernels.prepare([raw("F32", VOCAB, RANK)])
+    bias = kernels.prepare_markov_bias(MarkovWeights(tokens, flat, ids))
+    chosen = kernels.markov_decode(bias, torch.zeros(2, DRAFT), [Block(2, 0)])
+    assert chosen.tolist() == [VOCAB - 1] * 2
 
 
 def test_a_row_of_nan_takes_the_first_draft_id(native):
-    bias, scores = make_bias(native), randn(2, DRAFT)
+    weights, scores = make_weights(native), randn(2, DRAFT)
+    bias = native.prepare_markov_bias(weights)
     scores[0] = torch.nan
     first, second = native.markov_decode(bias, scores, [Block(2, 3)]).tolist()
-    assert first == int(bias.ids[0])
+    assert first == int(weights.ids[0])
     assert second == int(native.markov_decode(bias, scores[1:], [Block(1, first)])[0])
 
 

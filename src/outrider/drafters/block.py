@@ -26,7 +26,7 @@ from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
-from outrider.kernels.values import ContextWeights, LayerWeights, Stack
+from outrider.kernels.values import ContextWeights, LayerWeights, StackWeights
 from outrider.models.dense import TensorSource
 from outrider.models.rotary import rotary_table
 
@@ -40,7 +40,8 @@ class BlockBackbone:
     Attributes:
         config: the shape.
         kernels: the operator table that runs it.
-        stack: the decoder layers, for the composed operators.
+        weights: the decoder layers.
+        stack: the same, prepared for the operators that run all of them.
         final_norm: RMS norm weight [H] after the layers.
         mask: the learned mask embedding [H], or None if a token's embedding is used.
     """
@@ -59,8 +60,7 @@ class BlockBackbone:
         c = config
         self.final_norm = self._vector("norm.weight", c.hidden_size)
         self.mask = self._vector("mask_embedding", c.hidden_size) if c.learned_mask else None
-        self._context = self._context_weights()
-        self.stack = Stack(
+        self.weights = StackWeights(
             tuple(self._layer_weights(index) for index in range(c.num_layers)),
             c.num_heads,
             c.num_kv_heads,
@@ -68,6 +68,9 @@ class BlockBackbone:
             c.rms_eps,
             rotary_table(c.rotary, c.head_dim, c.max_position + c.block_size),
         )
+        self.stack = kernels.prepare_stack(self.weights)
+        self._context = self._context_weights()
+        self._projection = kernels.prepare_context(self._context)
 
     # -- the four forwards ---------------------------------------------------------------------
 
@@ -95,7 +98,7 @@ class BlockBackbone:
         count = features.shape[0]
         at, block_at = positions[:count], positions[count:]
         x = block
-        for index, layer in enumerate(self.stack.layers):
+        for index, layer in enumerate(self.weights.layers):
             _, ctx_k, ctx_v = self._heads(layer, features, at)
             visible = _visible(at, block_at, layer.window, layer.causal)
             attend = partial(_attend_context, ctx_k, ctx_v, visible)
@@ -145,7 +148,7 @@ class BlockBackbone:
 
     def observe(self, taps: Tensor, rows: Rows, store: PageStore) -> None:
         """``ingest`` of ``context_features`` in one operator; taps float32 [n, len(taps) H]."""
-        self.kernels.ingest(self._context, self.stack, taps, rows, store)
+        self.kernels.ingest(self._projection, taps, rows, store)
 
     def forward_round(self, block: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run many sessions' blocks over their cached context; nothing is written.
@@ -175,7 +178,7 @@ class BlockBackbone:
         self, index: int, x: Tensor, positions: Tensor, block_rows: int, attend: Attend
     ) -> Tensor:
         """One pre-norm layer over blocks of ``block_rows`` rows each, attention left open."""
-        layer, kernels, eps = self.stack.layers[index], self.kernels, self.config.rms_eps
+        layer, kernels, eps = self.weights.layers[index], self.kernels, self.config.rms_eps
         normed = kernels.rms_norm(x, layer.attn_norm, eps)
         x = x + kernels.linear(attend(*self._heads(layer, normed, positions)), layer.out)
         return x + self._feed_forward(layer, kernels.rms_norm(x, layer.mlp_norm, eps))
@@ -188,7 +191,7 @@ class BlockBackbone:
         self, layer: LayerWeights, x: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [n, h, d], keys and values [n, g, d] of a layer, normed and rotated."""
-        q, k, v = self.stack.split_heads(self.kernels.linear(x, layer.qkv))
+        q, k, v = self.weights.split_heads(self.kernels.linear(x, layer.qkv))
         return (
             self._rotated(q, layer.q_norm, positions),
             self._rotated(k, layer.k_norm, positions),
@@ -198,7 +201,7 @@ class BlockBackbone:
     def _rotated(self, x: Tensor, norm: Tensor | None, positions: Tensor) -> Tensor:
         if norm is not None:
             x = self.kernels.rms_norm(x, norm, self.config.rms_eps)
-        return self.kernels.rotate(x, positions, self.stack.rotary)
+        return self.kernels.rotate(x, positions, self.weights.rotary)
 
     def _finish(self, x: Tensor) -> Tensor:
         return self.kernels.rms_norm(x, self.final_norm, self.config.rms_eps)
@@ -225,7 +228,8 @@ class BlockBackbone:
         c = self.config
         fc = self._tensors("fc.weight", (c.hidden_size, len(c.taps) * c.hidden_size))
         norm = self._vector("hidden_norm.weight", c.hidden_size)
-        return ContextWeights(self.kernels.prepare([fc]), norm, self._context_product())
+        product = self._context_product()
+        return ContextWeights(self.stack, self.kernels.prepare([fc]), norm, product)
 
     def _context_product(self) -> Linear:
         """Keys and values of layer 0, then of layer 1, and so on, as one matrix."""

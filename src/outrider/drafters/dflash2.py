@@ -90,7 +90,7 @@ class ConvolvedBackbone(BlockBackbone):
 
     def _run(self, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         block_rows = rows.groups[0].count
-        for index, layer in enumerate(self.stack.layers):
+        for index, layer in enumerate(self.weights.layers):
             attend = partial(self._attend_cached, rows, store, index, layer)
             x = self._layer(index, x, rows.positions, block_rows, attend)
         return x
@@ -110,7 +110,7 @@ class ConvolvedBackbone(BlockBackbone):
     def _layer(
         self, index: int, x: Tensor, positions: Tensor, block_rows: int, attend: Attend
     ) -> Tensor:
-        layer, kernels, eps = self.stack.layers[index], self.kernels, self.config.rms_eps
+        layer, kernels, eps = self.weights.layers[index], self.kernels, self.config.rms_eps
         attention_conv, mlp_conv = self._convs[index]
         normed = kernels.rms_norm(x, layer.attn_norm, eps)
         before, after = attention_conv.kernels_of(kernels, normed)

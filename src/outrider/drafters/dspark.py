@@ -13,6 +13,7 @@ from outrider.drafters.context import Ask, joined
 from outrider.drafters.dflash import NOT_FINITE, DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
+from outrider.kernels.handles import BlockDrafter
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.tensors import token_ids, zeros
 from outrider.kernels.values import Block, BlockDraftWeights
@@ -80,14 +81,14 @@ class DSparkDrafter(DFlashDrafter):
         super().__init__(backbone, target, head, draft_pages)
         self.markov = markov
         self.confidence = confidence
-        self._weights = self._draft_weights()
+        self._fused = self._prepare_fused()
 
-    def _draft_weights(self) -> BlockDraftWeights | None:
-        """Weights for the fused draft; None where a head has a form that it does not know."""
+    def _prepare_fused(self) -> BlockDrafter | None:
+        """The drafter as one operator; None where a head has a form that it does not know."""
         if not isinstance(self.markov, VanillaMarkov) or not self.head.plain:
             return None
         c, rank = self.config, self.markov.rank
-        return BlockDraftWeights(
+        weights = BlockDraftWeights(
             self.backbone.stack,
             self.target.embedding,
             c.embedding_scale,
@@ -95,9 +96,10 @@ class DSparkDrafter(DFlashDrafter):
             1 - c.row_shift,
             self.backbone.final_norm,
             self.head.weight,
-            self.markov.bias(self.head.ids),
+            self.markov.weights(self.head.ids),
             None if self.confidence is None else self.confidence.weights(rank),
         )
+        return self.kernels.prepare_block_drafter(weights)
 
     def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
         """Draft in one operator where nobody needs to know what a token was drawn from.
@@ -105,11 +107,11 @@ class DSparkDrafter(DFlashDrafter):
         On the target's own stream a draw is judged by the token alone.
         """
         sampled_apart = any(ask.state.sampling.stream != STREAM_TOKEN for ask in asks)
-        if self._weights is None or sampled_apart:
+        if self._fused is None or sampled_apart:
             return super()._draft(asks)
         blocks = [_block(ask) for ask in asks]
         rows, store = self._block_rows(asks), self.pool.store
-        chosen, sure = self.kernels.draft_blocks(self._weights, rows, store, blocks)
+        chosen, sure = self.kernels.draft_blocks(self._fused, rows, store, blocks)
         tokens, confidences = chosen.tolist(), sure.tolist()
         answers: list[Proposal | DrafterFault] = []
         first = 0

@@ -23,7 +23,7 @@ from outrider.config.drafter import DrafterConfig
 from outrider.kernels.handles import Linear
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import zeros
-from outrider.kernels.values import MarkovBias
+from outrider.kernels.values import MarkovWeights
 from outrider.models.dense import TensorSource
 
 
@@ -70,9 +70,9 @@ class MarkovHead(ABC):
 class VanillaMarkov(MarkovHead):
     """The bias depends on the token before alone."""
 
-    def bias(self, ids: Tensor | None) -> MarkovBias:
-        """The bias for the fused draft; ``ids`` are the target ids of draft ids, or None."""
-        return MarkovBias(self._tokens, self._out, ids)
+    def weights(self, ids: Tensor | None) -> MarkovWeights:
+        """The bias, for the fused draft; ``ids`` are the target ids of draft ids, or None."""
+        return MarkovWeights(self._tokens, self._out, ids)
 
     def step(self, hidden: Tensor, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``W2 W1[x]``."""

@@ -38,7 +38,7 @@ from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import new_floats, token_ids
-from outrider.kernels.values import LayerWeights, Stack
+from outrider.kernels.values import LayerWeights, StackWeights
 from outrider.models.dense import DenseModel, TensorSource
 from outrider.models.rotary import rotary_table
 
@@ -145,7 +145,7 @@ class MtpDrafter(ContextDrafter):
         self._norm = norms.read("mtp.norm.weight", c.hidden_size)
         fc = tensors("mtp.fc.weight", (c.hidden_size, 2 * c.hidden_size))
         self._fc = kernels.prepare([fc])
-        self.stack = Stack(
+        self._weights = StackWeights(
             (_layer_weights(config, kernels, tensors, norms),),
             c.num_heads,
             c.num_kv_heads,
@@ -153,6 +153,7 @@ class MtpDrafter(ContextDrafter):
             c.rms_eps,
             rotary_table(c.rotary, c.head_dim, c.max_position + c.depth),
         )
+        self.stack = kernels.prepare_stack(self._weights)
 
     def begin(self, sampling: DraftSampling) -> MtpState:
         """Return a state without slots."""
@@ -199,13 +200,13 @@ class MtpDrafter(ContextDrafter):
         return self.kernels.rms_norm(new.taps, self.target.norm, self.target.config.rms_eps)
 
     def _write(self, features: Tensor, rows: Rows) -> None:
-        layer, eps = self.stack.layers[0], self.config.rms_eps
+        layer, eps = self._weights.layers[0], self.config.rms_eps
         normed = self.kernels.rms_norm(features, layer.attn_norm, eps)
         flat = self.kernels.linear(normed, layer.qkv)
-        _, k, v = self.stack.split_heads(flat)
+        _, k, v = self._weights.split_heads(flat)
         if layer.k_norm is not None:
             k = self.kernels.rms_norm(k, layer.k_norm, eps)
-        k = self.kernels.rotate(k, rows.positions, self.stack.rotary)
+        k = self.kernels.rotate(k, rows.positions, self._weights.rotary)
         self.kernels.write(self.pool.store, 0, k, v, rows)
 
     # -- proposing -----------------------------------------------------------------------------

@@ -8,24 +8,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.kernels import drafting
-from outrider.kernels.handles import Linear, PageStore
+from outrider.kernels.drafting import ComposedDrafting
+from outrider.kernels.handles import Linear, PageStore, Stack, own
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range, token_ids
-from outrider.kernels.values import (
-    Block,
-    BlockDraftWeights,
-    ContextWeights,
-    LayerWeights,
-    MarkovBias,
-    Stack,
-)
+from outrider.kernels.values import LayerWeights, StackWeights
 
 
-class ComposedKernels(Kernels):
+class ComposedStack(Stack):
+    """A stack that keeps the values it was made of."""
+
+    def __init__(self, weights: StackWeights) -> None:
+        self.weights = weights
+        self.layers, self.kv_heads = len(weights.layers), weights.num_kv_heads
+        self.head_dim, self.eps = weights.head_dim, weights.eps
+        self.hidden_size = weights.layers[0].qkv.in_features
+        self.positions = weights.rotary.cos.shape[0]
+        self.nbytes = sum(matrix.nbytes for layer in weights.layers for matrix in layer.matrices)
+
+
+class ComposedKernels(ComposedDrafting):
     """Every composed operator, from elementary ones that a subclass adds."""
+
+    def prepare_stack(self, weights: StackWeights) -> Stack:
+        """Keep the weights."""
+        return ComposedStack(weights)
 
     def draw(
         self,
@@ -51,62 +59,51 @@ class ComposedKernels(Kernels):
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
         """Run layer by layer."""
+        weights = own(stack, ComposedStack).weights
         tapped = {-1: x} if -1 in taps else {}
-        for index, layer in enumerate(stack.layers):
-            q, k, v = self._project(stack, layer, x, rows)
+        for index, layer in enumerate(weights.layers):
+            q, k, v = self._project(weights, layer, x, rows)
             self.write(store, index, k, v, rows)
             mixed = self.attend(q, store, index, rows, layer.window)
-            x = self._finish_layer(stack, layer, x, mixed)
+            x = self._finish_layer(weights.eps, layer, x, mixed)
             if index in taps:
                 tapped[index] = x
         return x, torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None
 
     def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run layer by layer."""
-        for index, layer in enumerate(stack.layers):
-            q, k, v = self._project(stack, layer, x, rows)
+        weights = own(stack, ComposedStack).weights
+        for index, layer in enumerate(weights.layers):
+            q, k, v = self._project(weights, layer, x, rows)
             mixed = self.attend_block(q, k, v, store, index, rows, layer.window, layer.causal)
-            x = self._finish_layer(stack, layer, x, mixed)
+            x = self._finish_layer(weights.eps, layer, x, mixed)
         return x
-
-    def _project(
-        self, stack: Stack, layer: LayerWeights, x: Tensor, rows: Rows
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [n, h, d], keys and values [n, g, d], normed and rotated."""
-        flat = self.linear(self.rms_norm(x, layer.attn_norm, stack.eps), layer.qkv)
-        q, k, v = stack.split_heads(flat)
-        if layer.q_norm is not None:
-            q = self.rms_norm(q, layer.q_norm, stack.eps)
-        if layer.k_norm is not None:
-            k = self.rms_norm(k, layer.k_norm, stack.eps)
-        q = self.rotate(q, rows.positions, stack.rotary)
-        return q, self.rotate(k, rows.positions, stack.rotary), v
-
-    def _finish_layer(self, stack: Stack, layer: LayerWeights, x: Tensor, mixed: Tensor) -> Tensor:
-        """Output projection, feed-forward layer and both residual additions."""
-        x = x + self.linear(mixed, layer.out)
-        normed = self.rms_norm(x, layer.mlp_norm, stack.eps)
-        return x + self.linear(self.swiglu(self.linear(normed, layer.gate_up)), layer.down)
-
-    # -- drafting ------------------------------------------------------------------------------
 
     def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
         """Write layer by layer."""
-        drafting.write_context(self, stack, flat, rows, store)
+        w = own(stack, ComposedStack).weights
+        parts = flat.reshape(flat.shape[0], len(w.layers), 2, w.num_kv_heads, w.head_dim)
+        for index, layer in enumerate(w.layers):
+            k, v = parts[:, index, 0].contiguous(), parts[:, index, 1].contiguous()
+            if layer.k_norm is not None:
+                k = self.rms_norm(k, layer.k_norm, w.eps)
+            self.write(store, index, self.rotate(k, rows.positions, w.rotary), v, rows)
 
-    def ingest(
-        self, weights: ContextWeights, stack: Stack, taps: Tensor, rows: Rows, store: PageStore
-    ) -> None:
-        """Project, norm, project, write."""
-        normed = self.rms_norm(self.linear(taps, weights.fc), weights.norm, stack.eps)
-        self.write_context(stack, self.linear(normed, weights.keys_values), rows, store)
+    def _project(
+        self, weights: StackWeights, layer: LayerWeights, x: Tensor, rows: Rows
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [n, h, d], keys and values [n, g, d], normed and rotated."""
+        flat = self.linear(self.rms_norm(x, layer.attn_norm, weights.eps), layer.qkv)
+        q, k, v = weights.split_heads(flat)
+        if layer.q_norm is not None:
+            q = self.rms_norm(q, layer.q_norm, weights.eps)
+        if layer.k_norm is not None:
+            k = self.rms_norm(k, layer.k_norm, weights.eps)
+        q = self.rotate(q, rows.positions, weights.rotary)
+        return q, self.rotate(k, rows.positions, weights.rotary), v
 
-    def markov_decode(self, markov: MarkovBias, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """Choose row by row."""
-        return drafting.markov_decode(self, markov, scores, blocks)
-
-    def draft_blocks(
-        self, weights: BlockDraftWeights, rows: Rows, store: PageStore, blocks: Sequence[Block]
-    ) -> tuple[Tensor, Tensor]:
-        """Draft with one operator after the other."""
-        return drafting.draft_blocks(self, weights, rows, store, blocks)
+    def _finish_layer(self, eps: float, layer: LayerWeights, x: Tensor, mixed: Tensor) -> Tensor:
+        """Output projection, feed-forward layer and both residual additions."""
+        x = x + self.linear(mixed, layer.out)
+        normed = self.rms_norm(x, layer.mlp_norm, eps)
+        return x + self.linear(self.swiglu(self.linear(normed, layer.gate_up)), layer.down)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import TypeVar
 
 from torch import Tensor
 
 from outrider.config.kv import KvDtype
+
+Handle = TypeVar("Handle")
 
 
 class Linear(ABC):
@@ -55,3 +58,46 @@ class PageStore(ABC):
     @abstractmethod
     def clear_page(self, page: int, upto: int) -> None:
         """Set the first ``upto`` rows of a page to zero in every layer."""
+
+
+class Stack:
+    """Decoder layers, prepared to run one after the other; opaque above the kernels floor.
+
+    Attributes:
+        layers, kv_heads, head_dim: the shape of the pages that it reads and writes.
+        hidden_size: width H of the residual stream.
+        eps: added to the mean square in every norm.
+        positions: rows of its rotary table; no row may stand at or beyond it.
+        nbytes: bytes that the products of one pass read.
+    """
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+    hidden_size: int
+    eps: float
+    positions: int
+    nbytes: int
+
+
+class ContextProjection:
+    """A target's tapped states to context rows of all layers; opaque above the kernels floor."""
+
+
+class MarkovBias:
+    """A low-rank bias by the token before, prepared; opaque above the kernels floor."""
+
+
+class BlockDrafter:
+    """All weights between a tip and its drafted block, prepared; opaque above the kernels floor."""
+
+
+def own(handle: object, kind: type[Handle]) -> Handle:
+    """Narrow a handle to the class of the implementation that is given it.
+
+    Raises:
+        TypeError: it is another implementation's.
+    """
+    if not isinstance(handle, kind):
+        raise TypeError(f"a {type(handle).__name__} belongs to another implementation")
+    return handle

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels.composed import ComposedKernels
-from outrider.kernels.handles import Linear, PageStore
+from outrider.kernels.handles import Linear, PageStore, own
 from outrider.kernels.philox import gumbel_noise
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows, page_slots
 from outrider.kernels.tensors import CPU, index_range, new_floats, zeros
@@ -123,15 +123,11 @@ def _exp(x: Tensor) -> Tensor:
 
 
 def _dense(weight: Linear) -> ReferenceLinear:
-    if not isinstance(weight, ReferenceLinear):
-        raise TypeError("the weight was prepared by another implementation")
-    return weight
+    return own(weight, ReferenceLinear)
 
 
 def _plain(store: PageStore) -> ReferenceStore:
-    if not isinstance(store, ReferenceStore):
-        raise TypeError("the pages were allocated by another implementation")
-    return store
+    return own(store, ReferenceStore)
 
 
 class ReferenceKernels(ComposedKernels):

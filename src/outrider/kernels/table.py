@@ -17,15 +17,22 @@ import torch
 from torch import Tensor
 
 from outrider.config.kv import KvDtype
-from outrider.kernels.handles import Linear, PageStore
+from outrider.kernels.handles import (
+    BlockDrafter,
+    ContextProjection,
+    Linear,
+    MarkovBias,
+    PageStore,
+    Stack,
+)
 from outrider.kernels.rows import Rows
 from outrider.kernels.values import (
     Block,
     BlockDraftWeights,
     ContextWeights,
-    MarkovBias,
+    MarkovWeights,
     RotaryTable,
-    Stack,
+    StackWeights,
 )
 from outrider.kernels.weights import RawWeight
 
@@ -49,6 +56,33 @@ class Kernels(ABC):
             parts: matrices that share K; formats may differ.
             bias: float32 [sum N_i], added after the product.
         """
+
+    @abstractmethod
+    def prepare_stack(self, weights: StackWeights) -> Stack:
+        """Prepare decoder layers for ``run_layers``, ``run_block`` and ``write_context``.
+
+        What a weight is checked for is checked here, once; a tensor must not change afterwards.
+
+        Raises:
+            TypeError: a weight was prepared by another implementation.
+            ValueError: weights do not fit each other.
+        """
+
+    @abstractmethod
+    def prepare_context(self, weights: ContextWeights) -> ContextProjection:
+        """Prepare a drafter's weights for ``ingest``; raises as ``prepare_stack``."""
+
+    @abstractmethod
+    def prepare_markov_bias(self, weights: MarkovWeights) -> MarkovBias:
+        """Prepare a bias for ``markov_decode``; raises as ``prepare_stack``.
+
+        Raises:
+            IndexError: a target id is outside the embedding.
+        """
+
+    @abstractmethod
+    def prepare_block_drafter(self, weights: BlockDraftWeights) -> BlockDrafter:
+        """Prepare a drafter's weights for ``draft_blocks``; raises as ``prepare_markov_bias``."""
 
     @abstractmethod
     def allocate(
@@ -196,7 +230,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def ingest(
-        self, weights: ContextWeights, stack: Stack, taps: Tensor, rows: Rows, store: PageStore
+        self, context: ContextProjection, taps: Tensor, rows: Rows, store: PageStore
     ) -> None:
         """Write the context rows of tapped states, float32 [n, taps H], for all layers.
 
@@ -219,15 +253,16 @@ class Kernels(ABC):
 
     @abstractmethod
     def draft_blocks(
-        self, weights: BlockDraftWeights, rows: Rows, store: PageStore, blocks: Sequence[Block]
+        self, drafter: BlockDrafter, rows: Rows, store: PageStore, blocks: Sequence[Block]
     ) -> tuple[Tensor, Tensor]:
         """Draft every block: ``run_block``, final norm, head, ``markov_decode``, confidences.
 
         Args:
-            weights: the drafter's weights.
+            drafter: the drafter.
             rows: one group of block rows per block, over cached context.
             store: the context pages.
-            blocks: as in ``markov_decode``; block row ``weights.first`` predicts the first token.
+            blocks: as in ``markov_decode``; block row ``first`` of the weights predicts the
+                first token.
 
         Returns:
             Target ids, int64 [n], and confidences, float32 [n]: NaN where a state is not finite, 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from outrider.kernels.handles import Linear
+from outrider.kernels.handles import Linear, Stack
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,22 @@ class LayerWeights:
     window: int | None = None
     causal: bool = True
 
+    @property
+    def matrices(self) -> tuple[Linear, ...]:
+        """What a pass multiplies by."""
+        return self.qkv, self.out, self.gate_up, self.down
+
 
 @dataclass(frozen=True)
-class Stack:
-    """Decoder layers that share a shape and a rotary table."""
+class StackWeights:
+    """Decoder layers that share a shape and a rotary table.
+
+    Attributes:
+        layers: at least one.
+        num_heads, num_kv_heads, head_dim: query heads, key and value heads, and their width.
+        eps: added to the mean square in every norm.
+        rotary: angles of every position that a row may have.
+    """
 
     layers: tuple[LayerWeights, ...]
     num_heads: int
@@ -66,7 +78,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class MarkovBias:
+class MarkovWeights:
     """A low-rank bias by the token before, for decoding a block from left to right.
 
     Attributes:
@@ -123,7 +135,7 @@ class BlockDraftWeights:
     first: int
     norm: Tensor
     head: Linear
-    markov: MarkovBias
+    markov: MarkovWeights
     confidence: Tensor | None
 
 
@@ -132,11 +144,13 @@ class ContextWeights:
     """The weights that turn a target's tapped states into context rows of all layers.
 
     Attributes:
+        stack: the layers that read the rows.
         fc: projection [H, taps H].
         norm: RMS norm weight [H].
         keys_values: projection [layers 2 g d, H]: keys and values of layer 0, then of layer 1, ...
     """
 
+    stack: Stack
     fc: Linear
     norm: Tensor
     keys_values: Linear

@@ -21,7 +21,7 @@ from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
-from outrider.kernels.values import LayerWeights, Stack
+from outrider.kernels.values import LayerWeights, StackWeights
 from outrider.kernels.weights import RawWeight
 from outrider.models.rotary import rotary_table
 from outrider.types.errors import InvariantError
@@ -75,7 +75,7 @@ class DenseModel:
         for index in range(config.num_layers):
             layers.append(self._layer(f"model.layers.{index}.", config.windows[index]))
             progress("Preparing weights", index + 1, config.num_layers + 1)
-        self.stack = Stack(
+        self._weights = StackWeights(
             tuple(layers),
             config.num_heads,
             config.num_kv_heads,
@@ -83,6 +83,7 @@ class DenseModel:
             config.rms_eps,
             rotary_table(config.rotary, config.head_dim, max_positions),
         )
+        self.stack = kernels.prepare_stack(self._weights)
         table_shape = (config.vocab_size, config.hidden_size)
         self.norm = self._vector("model.norm.weight", config.hidden_size)
         embedding = self._matrix("model.embed_tokens.weight", table_shape)
@@ -94,7 +95,7 @@ class DenseModel:
     @property
     def positions(self) -> int:
         """Rows of the rotary table: a session can have no more tokens."""
-        return self.stack.rotary.cos.shape[0]
+        return self.stack.positions
 
     def reaching(self, positions: int) -> DenseModel:
         """Return a model over the same weights whose rotary table has ``positions`` rows."""
@@ -102,7 +103,8 @@ class DenseModel:
             return self
         twin = copy.copy(self)
         rotary = rotary_table(self.config.rotary, self.config.head_dim, positions)
-        twin.stack = replace(self.stack, rotary=rotary)
+        twin._weights = replace(self._weights, rotary=rotary)
+        twin.stack = self.kernels.prepare_stack(twin._weights)
         return twin
 
     def _vector(self, name: str, size: int) -> Tensor:
@@ -223,8 +225,7 @@ class DenseModel:
     @property
     def weight_nbytes(self) -> int:
         """Bytes that one pass reads at least."""
-        products = [w for la in self.stack.layers for w in (la.qkv, la.out, la.gate_up, la.down)]
-        return sum(w.nbytes for w in products) + self.head.nbytes
+        return self.stack.nbytes + self.head.nbytes
 
 
 def _finite_rows(x: Tensor) -> Tensor | None:
