@@ -22,12 +22,13 @@ from torch import Tensor
 
 from outrider.caches.paged import pages_for
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.handles import Linear, PageStore
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
 from outrider.kernels.values import ContextWeights, LayerWeights, StackWeights
-from outrider.models.dense import TensorSource
+from outrider.kernels.weights import RawWeight
+from outrider.models.layers import LayerFormat, LayerReader, TensorSource
 from outrider.models.rotary import rotary_table
 
 #: Attention of a layer's block rows: (q [n, h, d], k [n, g, d], v [n, g, d]) to float32 [n, h d].
@@ -58,10 +59,21 @@ class BlockBackbone:
         self.kernels = kernels
         self._tensors = tensors
         c = config
-        self.final_norm = self._vector("norm.weight", c.hidden_size)
-        self.mask = self._vector("mask_embedding", c.hidden_size) if c.learned_mask else None
+        form = LayerFormat(c.attention_bias, c.attention_bias, qk_norm=True)
+        self._reader = reader = LayerReader(c, form, tensors)
+        self.final_norm = reader.norm("norm.weight", c.hidden_size)
+        self.mask = reader.vector("mask_embedding", c.hidden_size) if c.learned_mask else None
+        layers: list[LayerWeights] = []
+        keys_values: list[RawWeight] = []
+        biases: list[Tensor] = []
+        for index in range(c.num_layers):
+            raw = reader.read(f"layers.{index}.")
+            layers.append(raw.prepare(kernels, c.windows[index], c.causal[index]))
+            keys_values += raw.qkv[1:]
+            if raw.qkv_bias is not None:
+                biases.append(raw.qkv_bias[c.num_heads * c.head_dim :])
         self.weights = StackWeights(
-            tuple(self._layer_weights(index) for index in range(c.num_layers)),
+            tuple(layers),
             c.num_heads,
             c.num_kv_heads,
             c.head_dim,
@@ -69,7 +81,7 @@ class BlockBackbone:
             rotary_table(c.rotary, c.head_dim, c.max_position + c.block_size),
         )
         self.stack = kernels.prepare_stack(self.weights)
-        self._context = self._context_weights()
+        self._context = self._context_weights(keys_values, biases)
         self._projection = kernels.prepare_context(self._context)
 
     # -- the four forwards ---------------------------------------------------------------------
@@ -208,66 +220,15 @@ class BlockBackbone:
 
     # -- weights -------------------------------------------------------------------------------
 
-    def _vector(self, name: str, size: int) -> Tensor:
-        return self._tensors(name, (size,)).float().contiguous()
-
-    def _projections(self, index: int, names: str) -> tuple[list[str], list[int]]:
-        c = self.config
-        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        return [f"layers.{index}.self_attn.{name}_proj" for name in names], [
-            q if name == "q" else kv for name in names
-        ]
-
-    def _biases(self, names: list[str], sizes: list[int]) -> Tensor | None:
-        if not self.config.attention_bias:
-            return None
-        parts = zip(names, sizes, strict=True)
-        return torch.cat([self._vector(f"{name}.bias", size) for name, size in parts])
-
-    def _context_weights(self) -> ContextWeights:
+    def _context_weights(
+        self, keys_values: list[RawWeight], biases: list[Tensor]
+    ) -> ContextWeights:
+        """Keys and values of layer 0, then of layer 1, and so on, are one product."""
         c = self.config
         fc = self._tensors("fc.weight", (c.hidden_size, len(c.taps) * c.hidden_size))
-        norm = self._vector("hidden_norm.weight", c.hidden_size)
-        product = self._context_product()
+        norm = self._reader.norm("hidden_norm.weight", c.hidden_size)
+        product = self.kernels.prepare(keys_values, torch.cat(biases) if biases else None)
         return ContextWeights(self.stack, self.kernels.prepare([fc]), norm, product)
-
-    def _context_product(self) -> Linear:
-        """Keys and values of layer 0, then of layer 1, and so on, as one matrix."""
-        names, sizes = [], []
-        for index in range(self.config.num_layers):
-            more_names, more_sizes = self._projections(index, "kv")
-            names += more_names
-            sizes += more_sizes
-        width = self.config.hidden_size
-        parts = [
-            self._tensors(f"{name}.weight", (size, width))
-            for name, size in zip(names, sizes, strict=True)
-        ]
-        return self.kernels.prepare(parts, self._biases(names, sizes))
-
-    def _layer_weights(self, index: int) -> LayerWeights:
-        c, tensors, prefix = self.config, self._tensors, f"layers.{index}."
-        names, sizes = self._projections(index, "qkv")
-        qkv = [
-            tensors(f"{name}.weight", (size, c.hidden_size))
-            for name, size in zip(names, sizes, strict=True)
-        ]
-        out_name = prefix + "self_attn.o_proj"
-        out = tensors(out_name + ".weight", (c.hidden_size, sizes[0]))
-        ff = (c.intermediate_size, c.hidden_size)
-        gate_up = [tensors(f"{prefix}mlp.{name}_proj.weight", ff) for name in ("gate", "up")]
-        return LayerWeights(
-            attn_norm=self._vector(prefix + "input_layernorm.weight", c.hidden_size),
-            qkv=self.kernels.prepare(qkv, self._biases(names, sizes)),
-            q_norm=self._vector(prefix + "self_attn.q_norm.weight", c.head_dim),
-            k_norm=self._vector(prefix + "self_attn.k_norm.weight", c.head_dim),
-            out=self.kernels.prepare([out], self._biases([out_name], [c.hidden_size])),
-            mlp_norm=self._vector(prefix + "post_attention_layernorm.weight", c.hidden_size),
-            gate_up=self.kernels.prepare(gate_up),
-            down=self.kernels.prepare([tensors(prefix + "mlp.down_proj.weight", ff[::-1])]),
-            window=c.windows[index],
-            causal=c.causal[index],
-        )
 
 
 def _visible(context: Tensor, block: Tensor, window: int | None, causal: bool) -> Tensor:

@@ -34,7 +34,8 @@ from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import token_ids
 from outrider.kernels.values import LayerWeights
-from outrider.models.dense import DenseModel, TensorSource
+from outrider.models.dense import DenseModel
+from outrider.models.layers import TensorSource
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from outrider.kernels.handles import Linear
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import zeros
 from outrider.kernels.values import MarkovWeights
-from outrider.models.dense import TensorSource
+from outrider.models.layers import TensorSource
 
 
 class MarkovHead(ABC):

@@ -36,10 +36,10 @@ from outrider.drafters.context import Ask, ContextDrafter, ContextState, Context
 from outrider.drafters.dflash import stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import new_floats, token_ids
-from outrider.kernels.values import LayerWeights, StackWeights
-from outrider.models.dense import DenseModel, TensorSource
+from outrider.kernels.values import StackWeights
+from outrider.models.dense import DenseModel
+from outrider.models.layers import LayerFormat, LayerReader, TensorSource
 from outrider.models.rotary import rotary_table
 
 
@@ -139,14 +139,15 @@ class MtpDrafter(ContextDrafter):
         self.head = head
         self.taps = (target.config.num_layers - 1,)
         self.max_draft = self.default_draft = c.depth
-        norms = _Norms(config, tensors)
-        self._norm_token = norms.read("mtp.pre_fc_norm_embedding.weight", c.hidden_size)
-        self._norm_hidden = norms.read("mtp.pre_fc_norm_hidden.weight", c.hidden_size)
-        self._norm = norms.read("mtp.norm.weight", c.hidden_size)
+        form = LayerFormat(c.attention_bias, c.attention_bias, c.qk_norm, c.zero_centered)
+        reader = LayerReader(c, form, tensors)
+        self._norm_token = reader.norm("mtp.pre_fc_norm_embedding.weight", c.hidden_size)
+        self._norm_hidden = reader.norm("mtp.pre_fc_norm_hidden.weight", c.hidden_size)
+        self._norm = reader.norm("mtp.norm.weight", c.hidden_size)
         fc = tensors("mtp.fc.weight", (c.hidden_size, 2 * c.hidden_size))
         self._fc = kernels.prepare([fc])
         self._weights = StackWeights(
-            (_layer_weights(config, kernels, tensors, norms),),
+            (reader.read("mtp.layers.0.").prepare(kernels, c.window),),
             c.num_heads,
             c.num_kv_heads,
             c.head_dim,
@@ -338,48 +339,6 @@ class _Chain:
         if self._fault is not None:
             return DrafterFault(self._fault)
         return Proposal(self._tokens, stack_spreads(self._spreads), self.confidences)
-
-
-class _Norms:
-    """Reads norm weights, stored as they are or as their difference from 1."""
-
-    def __init__(self, config: MtpConfig, tensors: TensorSource) -> None:
-        self._offset = 1.0 if config.zero_centered else 0.0
-        self._tensors = tensors
-
-    def read(self, name: str, size: int) -> Tensor:
-        """Return a norm's weight, float32 [size]."""
-        return (self._tensors(name, (size,)).float() + self._offset).contiguous()
-
-
-def _layer_weights(
-    config: MtpConfig, kernels: Kernels, tensors: TensorSource, norms: _Norms
-) -> LayerWeights:
-    c, prefix = config, "mtp.layers.0."
-    attention = prefix + "self_attn."
-    q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-    parts = (("q_proj", q), ("k_proj", kv), ("v_proj", kv))
-    ff = (c.intermediate_size, c.hidden_size)
-
-    def biases(names: tuple[tuple[str, int], ...]) -> Tensor | None:
-        if not c.attention_bias:
-            return None
-        return torch.cat([tensors(f"{attention}{n}.bias", (size,)).float() for n, size in names])
-
-    qkv = [tensors(f"{attention}{n}.weight", (size, c.hidden_size)) for n, size in parts]
-    out = tensors(f"{attention}o_proj.weight", (c.hidden_size, q))
-    gate_up = [tensors(f"{prefix}mlp.{n}_proj.weight", ff) for n in ("gate", "up")]
-    return LayerWeights(
-        attn_norm=norms.read(prefix + "input_layernorm.weight", c.hidden_size),
-        qkv=kernels.prepare(qkv, biases(parts)),
-        q_norm=norms.read(attention + "q_norm.weight", c.head_dim) if c.qk_norm else None,
-        k_norm=norms.read(attention + "k_norm.weight", c.head_dim) if c.qk_norm else None,
-        out=kernels.prepare([out], biases((("o_proj", c.hidden_size),))),
-        mlp_norm=norms.read(prefix + "post_attention_layernorm.weight", c.hidden_size),
-        gate_up=kernels.prepare(gate_up),
-        down=kernels.prepare([tensors(prefix + "mlp.down_proj.weight", ff[::-1])]),
-        window=c.window,
-    )
 
 
 def mtp_state(state: DraftState) -> MtpState:
