@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from outrider.caches.paged import PagedCache, PagesCopy
+from outrider.caches.paged import PagedCache, PagesCopy, clear_below
 from outrider.caches.pool import OutOfPages, PagePool
 from outrider.drafters.base import (
     CommittedRows,
@@ -23,7 +23,7 @@ from outrider.drafters.base import (
     Tail,
 )
 from outrider.kernels.handles import PageStore
-from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
+from outrider.kernels.rows import RowGroup, Rows
 from outrider.models.dense import DenseModel
 
 
@@ -76,11 +76,7 @@ class ContextState(DraftState):
         self.cache.length = self.cache.floor = length
 
     def stage(self, count: int, store: PageStore) -> RowGroup:
-        """Stage rows; the pages of a state that starts cold are cleared below its floor.
-
-        An implementation may read masked rows and multiply them by zero, which needs them to be
-        finite.
-        """
+        """Stage rows; the pages of a state that starts cold are cleared below its floor."""
         fresh = not self.cache.pages
         group = self.cache.stage(count)
         if fresh:
@@ -96,14 +92,6 @@ class ContextState(DraftState):
         """Return the fault recorded since the last call, if any, and clear it."""
         fault, self._fault = self._fault, None
         return fault
-
-
-def clear_below(pages: Sequence[int], floor: int, store: PageStore) -> None:
-    """Zero the rows of ``pages`` below position ``floor``."""
-    for page in pages[: floor // PAGE_TOKENS]:
-        store.clear_page(page, PAGE_TOKENS)
-    if floor % PAGE_TOKENS:
-        store.clear_page(pages[floor // PAGE_TOKENS], floor % PAGE_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -355,7 +343,6 @@ class ContextDrafter(Drafter):
         except OutOfPages:
             self.tails.refused["restore: out of pages"] += 1
             return None
-        clear_below(state.cache.pages, state.cache.floor, self.pool.store)
         self.tails.restored += 1
         return state
 
