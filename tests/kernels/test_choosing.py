@@ -158,7 +158,7 @@ def test_every_device_that_is_offered_is_served():
 
 
 def test_select_without_the_extension(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "outrider.kernels.cpu", None)
+    monkeypatch.setitem(sys.modules, "outrider.kernels.cpu.kernels", None)
     with caplog.at_level(logging.WARNING, "outrider"):
         assert selection.select().name == "reference"
     assert len(caplog.records) == 1

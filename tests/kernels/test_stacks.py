@@ -137,7 +137,7 @@ def test_layers_are_invariant_in_a_batch(kernels, kv_dtype):
 
 
 def test_threads_do_not_change_bits(native, kv_dtype):
-    from outrider.kernels.cpu import CpuKernels
+    from outrider.kernels.cpu.kernels import CpuKernels
 
     path = native.name.removeprefix("cpu-")
     outputs = []

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
-from outrider.kernels.arguments import (
+from outrider.kernels.composed import ComposedKernels
+from outrider.kernels.cpu.arguments import (
     check,
     check_block,
     check_cache,
@@ -35,7 +36,8 @@ from outrider.kernels.arguments import (
     need,
     stream_of,
 )
-from outrider.kernels.composed import ComposedKernels
+from outrider.kernels.cpu.networks import CpuBlockDrafter, CpuContext, CpuMarkovBias, CpuStack
+from outrider.kernels.cpu.packed import CpuLinear, CpuStore, block_args, packed, pages_of, stored
 from outrider.kernels.handles import (
     BlockDrafter,
     ContextProjection,
@@ -45,8 +47,6 @@ from outrider.kernels.handles import (
     Stack,
     own,
 )
-from outrider.kernels.networks import CpuBlockDrafter, CpuContext, CpuMarkovBias, CpuStack
-from outrider.kernels.packed import CpuLinear, CpuStore, block_args, packed, pages_of, stored
 from outrider.kernels.rows import Rows
 from outrider.kernels.tensors import new_floats, new_ids
 from outrider.kernels.values import (

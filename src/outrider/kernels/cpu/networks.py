@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from outrider.kernels import _native
-from outrider.kernels.arguments import (
+from outrider.kernels.composed import ComposedStack
+from outrider.kernels.cpu.arguments import (
     check_context,
     check_draft_weights,
     check_markov,
@@ -19,10 +20,9 @@ from outrider.kernels.arguments import (
     indices,
     need,
 )
-from outrider.kernels.composed import ComposedStack
+from outrider.kernels.cpu.packed import packed
 from outrider.kernels.drafting import ComposedBlockDrafter, ComposedContext, ComposedMarkovBias
 from outrider.kernels.handles import own
-from outrider.kernels.packed import packed
 from outrider.kernels.tensors import CPU
 from outrider.kernels.values import (
     BlockDraftWeights,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
-from outrider.kernels.arguments import need
+from outrider.kernels.cpu.arguments import need
 from outrider.kernels.handles import Linear, PageStore, own
 from outrider.kernels.rows import PAGE_TOKENS
 from outrider.kernels.tensors import CPU
