@@ -10,6 +10,7 @@ from drafter_toys import (
     begin,
     block_tensors,
     draft,
+    drafts,
     feed,
     fresh_draft,
     load,
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
-from outrider.drafters.context import Ask, ContextTail
+from outrider.drafters.context import CheckedRequest, ContextTail
 from outrider.drafters.mtp import MtpDrafter
 from outrider.drafters.ngram import NgramDrafter, NgramState
 from outrider.kernels.rows import PAGE_TOKENS
@@ -114,7 +115,7 @@ def test_another_drafters_state_is_refused(drafter):
     foreign = NgramDrafter().begin(DraftSampling())
     assert isinstance(foreign, NgramState)
     with pytest.raises(TypeError, match="another drafter"):
-        drafter.propose([foreign], [1], [1])
+        drafts(drafter, [foreign], [1], [1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -205,7 +206,7 @@ def test_faults_stay_within_their_session(drafter):
     states = [good[0], *bad, good[1]]
     drafter.observe(states, rows)
     assert [state.length for state in states] == [30, 14, 14, 16, 14, 14, 47]
-    answers = drafter.propose(states, [30, 1, 1, 1, 1, V, 47], [5] * 7)
+    answers = drafts(drafter, states, [30, 1, 1, 1, 1, V, 47], [5] * 7)
     assert same(answers[0], expected[0])
     assert same(answers[-1], expected[1])
     assert all(isinstance(answer, DrafterFault) for answer in answers[1:-1])
@@ -218,7 +219,7 @@ def test_faults_stay_within_their_session(drafter):
     # Each fault is reported once; afterwards the session drafts from what it has seen since.
     for state in states:
         feed(drafter, state, 3)
-    assert all(isinstance(a, Proposal) for a in drafter.propose(states, [1] * 7, [5] * 7))
+    assert all(isinstance(a, Proposal) for a in drafts(drafter, states, [1] * 7, [5] * 7))
 
 
 def test_poisoned_pages_stay_within_their_session(drafter):
@@ -227,7 +228,7 @@ def test_poisoned_pages_stay_within_their_session(drafter):
     page = states[1].cache.pages[1]
     rows = slice(page * PAGE_TOKENS, page * PAGE_TOKENS + 8)
     drafter.pool.store.k[:, rows] = float("nan")
-    answers = drafter.propose(states, [5] * 3, [drafter.max_draft] * 3)
+    answers = drafts(drafter, states, [5] * 3, [drafter.max_draft] * 3)
     assert same(answers[0], expected[0])
     assert same(answers[2], expected[1])
     assert isinstance(answers[1], DrafterFault)
@@ -240,7 +241,7 @@ def test_out_of_pages_is_a_fault_of_that_session(tmp_path, target):
         small, large = drafter.begin(DraftSampling()), drafter.begin(DraftSampling())
         feed(drafter, small, 20)
         feed(drafter, large, 200)
-        answers = drafter.propose([small, large], [5, 5], [3, 3])
+        answers = drafts(drafter, [small, large], [5, 5], [3, 3])
         assert isinstance(answers[0], Proposal)
         assert "pages" in str(answers[1])
         assert large.length == 200
@@ -309,7 +310,7 @@ def test_restored_drafts_what_the_uninterrupted_one_does(drafter, upto):
 
 def states_of(drafter, state):
     """Final states of a session's next block, [max_draft, H]."""
-    return drafter._hidden([Ask(0, state, 5, drafter.max_draft)])[0]
+    return drafter._hidden([CheckedRequest(0, state, 5, drafter.max_draft)])[0]
 
 
 def test_one_row_less_would_not_suffice(tmp_path, target):

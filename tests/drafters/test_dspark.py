@@ -11,6 +11,7 @@ from drafter_toys import (
     begin,
     block_tensors,
     draft,
+    drafts,
     fresh_draft,
     load,
     make_target,
@@ -172,7 +173,7 @@ def test_batch_equals_alone(tmp_path, target, kind):
     states = [begin(drafter, 5 + 30 * i, i, s) for i, s in enumerate(samplings)]
     tips, lengths = [3, 5, 8, 13], [6, 3, 5, 1]
     for state, tip, length, proposal in zip(
-        states, tips, lengths, drafter.propose(states, tips, lengths), strict=True
+        states, tips, lengths, drafts(drafter, states, tips, lengths), strict=True
     ):
         alone = draft(drafter, state, tip, length)
         assert same(proposal, alone)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from drafter_toys import (
+    V,
     draft,
+    drafts,
     load,
     make_target,
     mtp_config,
@@ -14,7 +16,13 @@ from drafter_toys import (
     zlab_config,
 )
 
-from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
+from outrider.drafters.base import (
+    CommittedRows,
+    DrafterFault,
+    DraftRequest,
+    DraftSampling,
+    Proposal,
+)
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter, NgramOptions
 
@@ -49,7 +57,7 @@ def test_copies_long_matches_and_predicts_the_rest(learned):
     states = [drafter.begin(DraftSampling()) for _ in range(3)]
     for state, tokens in zip(states, (REPEATING, FRESH, REPEATING), strict=True):
         observe(drafter, state, tokens)
-    answers = drafter.propose(states, [11, 5, 99], [3, 3, 3])
+    answers = drafts(drafter, states, [11, 5, 99], [3, 3, 3])
     assert answers[0].tokens == [12, 13, 14]
     for place, tip in ((1, 5), (2, 99)):
         assert same(answers[place], draft(learned, states[place].learned, tip, 3))
@@ -61,15 +69,35 @@ def test_only_predictions_are_held_to_what_was_asked_for(learned):
     states = [drafter.begin(DraftSampling()) for _ in range(3)]
     for state, tokens in zip(states, (REPEATING, FRESH, FRESH), strict=True):
         observe(drafter, state, tokens)
-    answers = drafter.propose_within(states, [11, 5, 5], [20, 20, 1], [2, 2, 2])
+    asked = [(11, 20, 2), (5, 20, 2), (5, 1, 2)]
+    requests = [DraftRequest(s, *how) for s, how in zip(states, asked, strict=True)]
+    answers = drafter.propose(requests)
     assert answers[0].copied
     assert answers[0].tokens == (REPEATING[1:8] + REPEATING[:1]) * 2 + REPEATING[1:5]
     assert answers[1].tokens == draft(learned, states[1].learned, 5).tokens[:2]
     assert answers[2].tokens == answers[1].tokens[:1]
-    (alone,) = learned.propose_within([states[1].learned], [5], [3], [1])
+    (alone,) = learned.propose([DraftRequest(states[1].learned, 5, 3, 1)])
     assert alone.tokens == answers[1].tokens[:1]
-    (copied,) = drafter.ngram.propose_within([states[0].ngram], [11], [20], [2])
+    (copied,) = drafter.ngram.propose([DraftRequest(states[0].ngram, 11, 20, 2)])
     assert copied.tokens == answers[0].tokens
+
+
+def test_without_a_budget_only_copies_are_found(learned):
+    """Of any length of match, beside others' full drafts; the learned drafter is not touched."""
+    drafter = make(learned)
+    states = [drafter.begin(DraftSampling()) for _ in range(3)]
+    for state, tokens in zip(states, (REPEATING, FRESH, FRESH), strict=True):
+        observe(drafter, state, tokens)
+    bad_tip = V + 5  # the learned drafter would call it a fault
+    asked = [(99, 7, 7), (FRESH[3], 7, 0), (bad_tip, 7, 0)]
+    requests = [DraftRequest(s, *how) for s, how in zip(states, asked, strict=True)]
+    whole, copied, nothing = drafter.propose(requests)
+    assert same(whole, draft(learned, states[0].learned, 99, 7))
+    assert (copied.copied, copied.tokens) == (True, [FRESH[4]]), "one token of match, one copied"
+    assert nothing == Proposal(copied=nothing.copied)
+    assert [state.waiting_rows for state in states] == [0, len(FRESH), len(FRESH)]
+    for state in states[1:]:
+        assert learned.propose([DraftRequest(state.learned, bad_tip, 7, 0)]) == [Proposal()]
 
 
 def test_both_observe_everything(learned):
@@ -144,7 +172,7 @@ def test_faults_of_the_learned_drafter_pass_through(learned):
     drafter = make(learned)
     state = drafter.begin(DraftSampling())
     observe(drafter, state, REPEATING)
-    assert isinstance(drafter.propose([state], [10_000], [3])[0], DrafterFault)
+    assert isinstance(drafts(drafter, [state], [10_000], [3])[0], DrafterFault)
 
 
 def test_copies_beyond_the_learned_drafters_limit(tmp_path, target):

@@ -12,6 +12,7 @@ from drafter_toys import (
     V,
     begin,
     draft,
+    drafts,
     feed,
     load,
     make_target,
@@ -161,7 +162,7 @@ def test_batch_equals_alone(tmp_path, target):
     drafter, _ = make(tmp_path, target, confidence_threshold=0.02)
     samplings = [DraftSampling(), DraftSampling(0.7, 3, STREAM_DRAFT), DraftSampling()]
     states = [begin(drafter, 4 + 40 * i, i, s) for i, s in enumerate(samplings)]
-    answers = drafter.propose(states, [1, 2, 3], [4, 3, 1])
+    answers = drafts(drafter, states, [1, 2, 3], [4, 3, 1])
     for state, tip, length, answer in zip(states, [1, 2, 3], [4, 3, 1], answers, strict=True):
         assert same(answer, draft(drafter, state, tip, length))
     assert answers[1].probabilities.shape == (len(answers[1].tokens), V)

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
+from outrider.drafters.base import (
+    CommittedRows,
+    DrafterFault,
+    DraftRequest,
+    DraftSampling,
+    Proposal,
+)
 from outrider.drafters.ngram import NgramDrafter, NgramOptions
 
 TEXT = st.lists(st.integers(0, 3), max_size=60)
@@ -18,9 +24,14 @@ def observe(drafter, state, tokens, start=None):
 
 
 def propose(drafter, state, tip, length):
-    (proposal,) = drafter.propose([state], [tip], [length])
+    proposal = answer(drafter, state, tip, length)
     assert isinstance(proposal, Proposal)
     return proposal.tokens
+
+
+def answer(drafter, state, tip, length):
+    (found,) = drafter.propose([DraftRequest(state, tip, length, 0)])
+    return found
 
 
 def brute_force(text, tip, length, options):
@@ -120,7 +131,7 @@ def test_confidence_follows_the_text():
         state = drafter.begin(DraftSampling())
         for place, token in enumerate(text[:-1]):
             observe(drafter, state, [token])
-            (proposal,) = drafter.propose([state], [text[place + 1]], [4])
+            proposal = answer(drafter, state, text[place + 1], 4)
             assert len(proposal.confidences) == len(proposal.tokens)
         return state.trust.chance(1)
 
@@ -163,7 +174,7 @@ def test_gap_is_reported_once_and_starts_anew():
     state = drafter.begin(DraftSampling())
     observe(drafter, state, [1, 2, 3, 4])
     observe(drafter, state, [5, 6, 5], start=10)
-    (fault,) = drafter.propose([state], [6], [4])
+    fault = answer(drafter, state, 6, 4)
     assert isinstance(fault, DrafterFault)
     assert "10" in str(fault)
     assert state.length == 13

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from outrider.config.engine import EngineConfig
-from outrider.drafters.base import DrafterFault, DraftState, Proposal
+from outrider.drafters.base import DrafterFault, DraftRequest, Proposal
 from outrider.engine import Engine, Request
 from outrider.session.share import Share
 from outrider.session.worth import Pace, Worth
@@ -33,11 +33,9 @@ class Noting(Scripted):
         super().__init__("noting", guess)
         self.asked: list[int] = []
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
-        self.asked += lengths
-        return super().propose(states, tips, lengths)
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
+        self.asked += [request.computed for request in requests if request.budget]
+        return super().propose(requests)
 
 
 @pytest.fixture(scope="module")

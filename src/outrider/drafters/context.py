@@ -17,6 +17,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -147,14 +148,14 @@ class TailCounts:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """One session that wants a draft.
+class CheckedRequest:
+    """A request whose state and tip were found sound.
 
     Attributes:
         place: its place in the call.
-        state: its state.
+        state: the session's state.
         tip: its next token, at position ``state.length``.
-        length: tokens to draft, within what the drafter can.
+        length: tokens to draft, at least 1, within what was asked for and what the drafter can.
     """
 
     place: int
@@ -204,8 +205,8 @@ class ContextDrafter(Drafter):
         """Write staged context rows from their features [n, H]."""
 
     @abstractmethod
-    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
-        """Draft for sessions whose tips are sound, one answer each."""
+    def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
+        """Draft for sound requests, one answer each."""
 
     # -- observing -----------------------------------------------------------------------------
 
@@ -276,33 +277,35 @@ class ContextDrafter(Drafter):
 
     # -- proposing -----------------------------------------------------------------------------
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
         """Draft for all sessions in one pass; a fault concerns its session alone."""
-        answers: list[Proposal | DrafterFault] = [Proposal() for _ in states]
-        asks = []
-        for place, (state, tip, length) in enumerate(zip(states, tips, lengths, strict=True)):
-            ask = Ask(place, context_state(state), tip, min(length, self.max_draft))
-            fault = self._fault_of(ask)
+        answers: list[Proposal | DrafterFault] = [Proposal() for _ in requests]
+        sound = []
+        for place, request in enumerate(requests):
+            state = context_state(request.state)
+            length = min(request.computed, self.max_draft)
+            if length < 1:  # every token costs time
+                continue
+            fault = self._fault_of(state, request.tip)
             if fault is None:
-                asks.append(ask)
+                sound.append(CheckedRequest(place, state, request.tip, length))
             else:
                 answers[place] = DrafterFault(fault)
-        if asks:
-            for ask, answer in zip(asks, self._draft(asks), strict=True):
-                answers[ask.place] = self._checked(answer)
+        if sound:
+            for checked, answer in zip(sound, self._draft(sound), strict=True):
+                answers[checked.place] = self._checked(answer)
         return answers
 
-    def _fault_of(self, ask: Ask) -> str | None:
-        fault = ask.state.take_fault()
+    def _fault_of(self, state: ContextState, tip: int) -> str | None:
+        """Why nothing can be drafted after ``tip``, or None."""
+        fault = state.take_fault()
         if fault is not None:
             return fault
         vocab = self.target.config.vocab_size
-        if not 0 <= ask.tip < vocab:
-            return f"tip {ask.tip} is outside the vocabulary of {vocab}"
-        if ask.state.length >= self._limit:
-            return f"position {ask.state.length} is beyond the drafter's {self._limit}"
+        if not 0 <= tip < vocab:
+            return f"tip {tip} is outside the vocabulary of {vocab}"
+        if state.length >= self._limit:
+            return f"position {state.length} is beyond the drafter's {self._limit}"
         return None
 
     def _checked(self, answer: Proposal | DrafterFault) -> Proposal | DrafterFault:

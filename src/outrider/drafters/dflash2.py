@@ -26,7 +26,7 @@ from torch import Tensor
 from outrider.config.drafter import DrafterConfig
 from outrider.drafters.base import DraftSampling, Proposal
 from outrider.drafters.block import Attend, BlockBackbone
-from outrider.drafters.context import Ask
+from outrider.drafters.context import CheckedRequest
 from outrider.drafters.dflash import DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, draw, spread
 from outrider.kernels.rows import Rows
@@ -174,23 +174,28 @@ class DFlash2Drafter(DFlashDrafter):
         super().__init__(backbone, target, head, draft_pages)
         self.selector = selector
 
-    def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+    def _pick(self, requests: list[CheckedRequest], hidden: list[Tensor]) -> list[Proposal]:
         flat = torch.cat(hidden)
-        lengths = [ask.length for ask in asks]
+        lengths = [request.length for request in requests]
         unary, ids = self.selector.candidates(self.head.logits(flat))
         parts = (unary, self.head.target_ids(ids), self.selector.project(flat))
         rows = zip(*(torch.split(part, lengths) for part in parts), strict=True)
-        return [self._walk(ask, *of_ask) for ask, of_ask in zip(asks, rows, strict=True)]
+        return [
+            self._walk(request, *of_request)
+            for request, of_request in zip(requests, rows, strict=True)
+        ]
 
-    def _walk(self, ask: Ask, unary: Tensor, ids: Tensor, projected: Tensor) -> Proposal:
+    def _walk(
+        self, request: CheckedRequest, unary: Tensor, ids: Tensor, projected: Tensor
+    ) -> Proposal:
         """Choose one session's tokens: unary and ids [n, top_k], projected [n, r]."""
-        sampling, before = ask.state.sampling, ask.tip
+        sampling, before = request.state.sampling, request.tip
         tokens: list[int] = []
         spreads: list[Tensor | None] = []
-        for row in range(ask.length):
+        for row in range(request.length):
             scores = self.selector.scores(unary[row], ids[row], projected[row], before)
             if sampling.temperature > 0:
-                position = ask.state.length + 1 + row
+                position = request.state.length + 1 + row
                 before, q = self._draw(scores, ids[row], sampling, position)
                 spreads.append(q)
             else:

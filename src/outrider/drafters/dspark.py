@@ -9,7 +9,7 @@ from torch import Tensor
 
 from outrider.drafters.base import DrafterFault, Proposal, confident
 from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import Ask, joined
+from outrider.drafters.context import CheckedRequest, joined
 from outrider.drafters.dflash import NOT_FINITE, DFlashDrafter, stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
@@ -24,13 +24,13 @@ class _Walk:
     """One session's walk along its block.
 
     Attributes:
-        ask: the session.
+        request: the session.
         first: its first row among all sessions' rows.
         previous: the token before the next row.
         open: whether it goes on.
     """
 
-    ask: Ask
+    request: CheckedRequest
     first: int
     previous: int
     open: bool = True
@@ -43,7 +43,7 @@ class _Walk:
         self.tokens.append(token)
         self.spreads.append(spread)
         self.previous = token
-        self.open = len(self.tokens) < self.ask.length
+        self.open = len(self.tokens) < self.request.length
 
     def proposal(self) -> Proposal:
         """What was drafted; a confidence without its token is dropped."""
@@ -99,16 +99,16 @@ class DSparkDrafter(DFlashDrafter):
             None if self.confidence is None else self.confidence.weights(rank),
         )
 
-    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
+    def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
         """Draft in one operator where nobody needs to know what a token was drawn from.
 
         On the target's own stream a draw is judged by the token alone.
         """
-        sampled_apart = any(ask.state.sampling.stream != STREAM_TOKEN for ask in asks)
+        sampled_apart = any(request.state.sampling.stream != STREAM_TOKEN for request in requests)
         if self._sketch is None or sampled_apart:
-            return super()._draft(asks)
-        blocks = [_block(ask) for ask in asks]
-        rows, store = self._block_rows(asks), self.pool.store
+            return super()._draft(requests)
+        blocks = [_block(request) for request in requests]
+        rows, store = self._block_rows(requests), self.pool.store
         chosen, sure = self.kernels.draft_blocks(self._sketch, rows, store, blocks)
         tokens, confidences = chosen.tolist(), sure.tolist()
         answers: list[Proposal | DrafterFault] = []
@@ -128,16 +128,16 @@ class DSparkDrafter(DFlashDrafter):
         keep = confident(confidences, self.config.confidence_threshold)
         return Proposal(tokens[:keep], None, confidences[:keep])
 
-    def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+    def _pick(self, requests: list[CheckedRequest], hidden: list[Tensor]) -> list[Proposal]:
         """Walk step by step, with the distribution of every drawn token."""
         flat = joined(hidden)
         logits = self.head.logits(flat)
         walks, first = [], 0
-        for ask in asks:
-            walks.append(_Walk(ask, first, ask.tip))
-            first += ask.length
+        for request in requests:
+            walks.append(_Walk(request, first, request.tip))
+            first += request.length
         memory = self.markov.start(len(walks)) if self.markov else zeros(len(walks), 0)
-        for step in range(max(ask.length for ask in asks)):
+        for step in range(max(request.length for request in requests)):
             self._step(step, walks, flat, logits, memory)
         return [walk.proposal() for walk in walks]
 
@@ -173,7 +173,7 @@ class DSparkDrafter(DFlashDrafter):
         for walk, row, best in zip(walks, scores, likeliest, strict=True):
             if not walk.open:
                 continue
-            state = walk.ask.state
+            state = walk.request.state
             if state.sampling.temperature > 0:
                 position = state.length + 1 + len(walk.tokens)
                 walk.take(*draw_token(self.head, row, state.sampling, position))
@@ -181,8 +181,8 @@ class DSparkDrafter(DFlashDrafter):
                 walk.take(best, None)
 
 
-def _block(ask: Ask) -> Block:
+def _block(request: CheckedRequest) -> Block:
     """A session's rows, as the fused walk takes them."""
-    state = ask.state
+    state = request.state
     how = state.sampling
-    return Block(ask.length, ask.tip, max(how.temperature, 0.0), how.seed, state.length + 1)
+    return Block(request.length, request.tip, max(how.temperature, 0.0), how.seed, state.length + 1)

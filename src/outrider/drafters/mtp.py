@@ -32,7 +32,13 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
-from outrider.drafters.context import Ask, ContextDrafter, ContextState, ContextTail, all_finite
+from outrider.drafters.context import (
+    CheckedRequest,
+    ContextDrafter,
+    ContextState,
+    ContextTail,
+    all_finite,
+)
 from outrider.drafters.dflash import stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
 from outrider.kernels.rows import RowGroup, Rows
@@ -137,7 +143,7 @@ class MtpDrafter(ContextDrafter):
         self.config = config
         self.head = head
         self.taps = (target.config.num_layers - 1,)
-        self.max_draft = self.default_draft = c.depth
+        self.max_draft = c.depth
         norms = _Norms(config, tensors)
         self._norm_token = norms.read("mtp.pre_fc_norm_embedding.weight", c.hidden_size)
         self._norm_hidden = norms.read("mtp.pre_fc_norm_hidden.weight", c.hidden_size)
@@ -209,12 +215,12 @@ class MtpDrafter(ContextDrafter):
 
     # -- proposing -----------------------------------------------------------------------------
 
-    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
-        chains = [_Chain(ask, mtp_state(ask.state)) for ask in asks]
+    def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
+        chains = [_Chain(request, mtp_state(request.state)) for request in requests]
         try:
             for chain in chains:
                 chain.stage(self)
-            for step in range(max(ask.length for ask in asks)):
+            for step in range(max(request.length for request in requests)):
                 live = [chain for chain in chains if chain.open]
                 if live:
                     self._step(step, live)
@@ -282,8 +288,8 @@ class _Chain:
         confidences: probability of the likeliest token at each step taken.
     """
 
-    def __init__(self, ask: Ask, state: MtpState) -> None:
-        self._ask = ask
+    def __init__(self, request: CheckedRequest, state: MtpState) -> None:
+        self._request = request
         self._state = state
         self._tokens: list[int] = []
         self._spreads: list[Tensor | None] = []
@@ -291,7 +297,7 @@ class _Chain:
         self._group: RowGroup | None = None
         before = state.hidden.at(state.length - 1)
         self.open = before is not None
-        self.token = ask.tip
+        self.token = request.tip
         self.hidden = new_floats(0) if before is None else before
         self.confidences: list[float] = []
 
@@ -300,7 +306,7 @@ class _Chain:
         if not self.open:
             return
         try:
-            self._group = self._state.stage(self._ask.length, drafter.pool.store)
+            self._group = self._state.stage(self._request.length, drafter.pool.store)
         except OutOfPages:
             self.fail("the draft cache is out of pages")
 
@@ -324,7 +330,7 @@ class _Chain:
         self._tokens.append(token)
         self._spreads.append(spread)
         self.token, self.hidden = token, hidden
-        self.open = len(self._tokens) < self._ask.length
+        self.open = len(self._tokens) < self._request.length
 
     def fail(self, reason: str) -> None:
         """End the chain with a fault."""

@@ -11,6 +11,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -267,20 +268,18 @@ class NgramOptions:
         longest: most tokens compared; a longer match counts as this long.
         window: how many tokens back a match may lie.
         max_draft: most tokens to propose.
-        default_draft: tokens to propose when nobody chose.
     """
 
     shortest: int = 1
     longest: int = 8
     window: int = 1 << 20
     max_draft: int = 32
-    default_draft: int = 7
 
     def __post_init__(self) -> None:
         if not 1 <= self.shortest <= self.longest:
             raise ValueError(f"shortest {self.shortest} must be in 1..longest ({self.longest})")
-        if self.window < 1 or not 1 <= self.default_draft <= self.max_draft:
-            raise ValueError("window and default_draft must be at least 1, and within max_draft")
+        if self.window < 1 or self.max_draft < 1:
+            raise ValueError(f"window {self.window}, max_draft {self.max_draft}: at least 1 each")
 
 
 class NgramDrafter(Drafter):
@@ -294,7 +293,6 @@ class NgramDrafter(Drafter):
         self.options = NgramOptions() if options is None else options
         self.name = "ngram"
         self.max_draft = self.options.max_draft
-        self.default_draft = self.options.default_draft
 
     def begin(self, sampling: DraftSampling) -> NgramState:
         """Return an empty state; the copied tokens do not depend on ``sampling``."""
@@ -317,36 +315,18 @@ class NgramDrafter(Drafter):
             for token in new.tokens:
                 mine.append(token)
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
-        """Copy what followed the match of each session's suffix; nothing without a match."""
-        return [
-            self._propose_one(_ngram_state(state), tip, length)
-            for state, tip, length in zip(states, tips, lengths, strict=True)
-        ]
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
+        """Copy what followed the match of each session's suffix; nothing without a match.
 
-    def propose_within(
-        self,
-        states: Sequence[DraftState],
-        tips: Sequence[int],
-        lengths: Sequence[int],
-        asked: Sequence[int],
-    ) -> list[Proposal | DrafterFault]:
-        """As ``propose``: all are copies."""
-        return self.propose(states, tips, lengths)
-
-    def glance(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
-        """As ``propose``, which costs a few table look-ups."""
-        return self.propose(states, tips, lengths)
+        Copies cost a few table look-ups: their budget may be 0.
+        """
+        return [self._propose_one(_ngram_state(r.state), r.tip, r.most) for r in requests]
 
     def match_length(self, state: DraftState, tip: int) -> int:
         """Tokens of the suffix, ``tip`` included, that the best earlier match shares."""
         return _ngram_state(state).index.find(tip, self.options.window)[1]
 
-    def _propose_one(self, state: NgramState, tip: int, length: int) -> Proposal | DrafterFault:
+    def _propose_one(self, state: NgramState, tip: int, most: int) -> Proposal | DrafterFault:
         if state.fault is not None:
             fault, state.fault = DrafterFault(state.fault), None
             return fault
@@ -355,7 +335,7 @@ class NgramDrafter(Drafter):
             return Proposal()
         # A match that went on in two ways says no more than one that is a token shorter.
         trusted = matched - int(state.index.wavers(end, matched, tip))
-        count = min(length, self.max_draft, supported(trusted))
+        count = min(most, self.max_draft, supported(trusted))
         tokens = continuation(state.index.tokens, tip, end, count)
         confidences = state.proposed(state.length + 1, trusted, tokens)
         return Proposal(tokens, None, confidences, copied=True)
