@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from drafter_toys import (
+    H,
     V,
     draft,
     drafts,
@@ -23,7 +25,7 @@ from outrider.drafters.base import (
     DraftSampling,
     Proposal,
 )
-from outrider.drafters.hybrid import HybridDrafter
+from outrider.drafters.hybrid import HybridDrafter, HybridState
 from outrider.drafters.ngram import NgramDrafter, NgramOptions
 
 REPEATING = [11, 12, 13, 14, 15, 16, 17, 18] * 3
@@ -139,6 +141,34 @@ def test_waiting_rows_draft_as_if_observed_at_once(learned):
     observe(drafter, patient, [1] * 70)
     assert patient.waiting_rows == 0, "too many rows are handed over at once"
     drafter.audit([patient])
+
+
+def test_waiting_rows_hold_no_more_than_their_own_memory(learned):
+    """A session's taps are a view of a whole pass's."""
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    whole = taps_of(learned, 500)
+    for first in range(0, 60, 4):
+        drafter.observe([state], [CommittedRows([1] * 4, first, whole[first : first + 4])])
+    held = sum(rows.taps.untyped_storage().nbytes() for rows in state.waiting)
+    assert held == 60 * len(learned.taps) * H * 4
+    whole.zero_()
+    assert torch.equal(state.waiting[0].taps, taps_of(learned, 4))
+
+
+def test_a_round_is_set_back_inside_rows_that_were_handed_over_together(learned):
+    drafter = make(learned)
+    state, eager = drafter.begin(DraftSampling()), learned.begin(DraftSampling())
+    for _ in range(20):
+        observe(drafter, state, FRESH[:3])
+    assert state.waiting_rows == 60
+    learned.observe([eager], [CommittedRows(FRESH[:3] * 20, 0, taps_of(learned, 60))])
+    observe(drafter, state, FRESH[:20] * 2)
+    assert (state.learned.length, state.waiting_rows) == (100, 0)
+    state.roll_back(60)
+    drafter.recover([state, HybridState(drafter.ngram.begin(DraftSampling()), eager)])
+    assert state.length == state.ngram.length == 60
+    assert same(draft(drafter, state, 99, 3), draft(learned, eager, 99, 3))
 
 
 def test_tails_carry_both(learned):

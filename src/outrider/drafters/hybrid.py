@@ -129,9 +129,14 @@ class HybridDrafter(Drafter):
         """Let both observe everything, so that either can draft next."""
         mine = [hybrid_state(state) for state in states]
         self.ngram.observe([state.ngram for state in mine], rows)
+        full = []
         for state, new in zip(mine, rows, strict=True):
-            state.waiting.append(new)
-        self._hand_over([state for state in mine if state.waiting_rows > MOST_WAITING])
+            if state.waiting_rows + len(new.tokens) > MOST_WAITING:
+                state.waiting.append(new)
+                full.append(state)
+            else:
+                state.waiting.append(_copied(new))
+        self._hand_over(full)
 
     def _hand_over(self, states: Sequence[HybridState]) -> None:
         """Let the learned drafter observe what waits, joined into one run of rows per session."""
@@ -214,6 +219,11 @@ class HybridDrafter(Drafter):
         for state in mine:
             if state.ngram.length != state.length:
                 raise AssertionError("the two drafters are out of step")
+
+
+def _copied(rows: CommittedRows) -> CommittedRows:
+    """The rows in memory of their own: a view would keep the taps of a whole pass alive."""
+    return rows if rows.taps is None else replace(rows, taps=rows.taps.clone())
 
 
 def _joined(pieces: Sequence[CommittedRows]) -> CommittedRows:

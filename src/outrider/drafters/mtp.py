@@ -16,7 +16,7 @@ counting slots by their token changes nothing. (DeepSeek-V3, arXiv 2412.19437; Q
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -41,6 +41,7 @@ from outrider.drafters.context import (
 )
 from outrider.drafters.dflash import stack_spreads
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
+from outrider.drafters.hidden_states import HiddenStates
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import Kernels, LayerWeights, Stack
 from outrider.kernels.tensors import new_floats, token_ids
@@ -48,49 +49,11 @@ from outrider.models.dense import DenseModel, TensorSource
 from outrider.models.rotary import rotary_table
 
 
-class HiddenStates:
-    """The target's hidden states of one session, kept so that any committed slot can be rewritten.
-
-    Pieces are shared between forks and never written to.
-    """
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._pieces: list[Tensor] = []
-
-    def append(self, start: int, states: Tensor) -> None:
-        """Add states [n, H] of positions from ``start`` on."""
-        self._starts.append(start)
-        self._pieces.append(states)
-
-    def at(self, position: int) -> Tensor | None:
-        """The state of a position, float32 [H], or None if it was not kept."""
-        index = bisect_right(self._starts, position) - 1
-        if index < 0:
-            return None
-        piece, offset = self._pieces[index], position - self._starts[index]
-        return piece[offset] if offset < len(piece) else None
-
-    def truncate(self, length: int) -> None:
-        """Forget states at and after position ``length``."""
-        while self._starts and self._starts[-1] >= length:
-            self._starts.pop()
-            self._pieces.pop()
-        if self._pieces:
-            self._pieces[-1] = self._pieces[-1][: length - self._starts[-1]]
-
-    def copy(self) -> HiddenStates:
-        """Return an independent list of the same states."""
-        twin = HiddenStates()
-        twin._starts, twin._pieces = list(self._starts), list(self._pieces)
-        return twin
-
-
 class MtpState(ContextState):
-    """Cached slots, and the target's hidden states they were made from.
+    """Cached slots, and the target's hidden states that the next ones are paired with.
 
     Attributes:
-        hidden: target states by position.
+        hidden: target states of the newest positions.
     """
 
     def __init__(
@@ -100,18 +63,23 @@ class MtpState(ContextState):
         self.hidden = HiddenStates() if hidden is None else hidden
 
     def truncate(self, length: int) -> None:
-        """Forget slots and states at and after ``length``."""
+        """Forget slots and states at and after ``length``.
+
+        Further back than states are kept nothing is left: the next slot could not be paired.
+        """
         super().truncate(length)
         self.hidden.truncate(length)
+        if self.hidden.at(length - 1) is None:
+            self.skip_to(length)
 
     def roll_back(self, length: int) -> None:
         """Return to ``length`` slots and states."""
         super().roll_back(length)
         self.hidden.truncate(length)
 
-    def fail(self, reason: str, length: int) -> None:
-        """Record a fault, and start cold at ``length``: no earlier state is paired again."""
-        super().fail(reason, length)
+    def skip_to(self, length: int) -> None:
+        """Drop every slot and go on at ``length``: no earlier state is paired again."""
+        super().skip_to(length)
         self.hidden = HiddenStates()
 
     def fork(self, sampling: DraftSampling | None = None) -> MtpState:
@@ -196,11 +164,11 @@ class MtpDrafter(ContextDrafter):
         return list(torch.split(self.combine(ids, torch.cat(before)), counts))
 
     def _target_states(self, new: CommittedRows) -> Tensor:
-        """What the head reads of the target, float32 [n, H], in memory of its own."""
+        """What the head reads of the target, float32 [n, H]."""
         if new.taps is None:
             raise ValueError("rows without taps are to be passed over")
         if self.config.target_state == "residual":
-            return new.taps.clone()
+            return new.taps
         return self.kernels.rms_norm(new.taps, self.target.norm, self.target.config.rms_eps)
 
     def _write(self, features: Tensor, rows: Rows) -> None:
@@ -258,13 +226,11 @@ class MtpDrafter(ContextDrafter):
     def export_tail(self, state: DraftState, upto: int) -> ContextTail | None:
         """Copy out slots below ``upto`` and the target state of the last one."""
         before = mtp_state(state).hidden.at(upto - 1)
-        if before is None:
-            self.tails.refused["export: position not observed"] += 1
+        if before is None and 0 < upto <= state.length:
+            self.tails.refused["export: target state not kept"] += 1
             return None
         tail = super().export_tail(state, upto)
-        if tail is None:
-            return None
-        return ContextTail(tail.upto, tail.rows, tail.shape, before.clone())
+        return None if tail is None or before is None else replace(tail, extra=before.clone())
 
     def restore(self, tail: Tail, sampling: DraftSampling) -> MtpState | None:
         """Rebuild a state at the tail's position, or refuse if the tail does not suffice."""
