@@ -41,9 +41,9 @@ def brute_force(text, tip, length, options):
         for end in range(len(text), max(n - 1, len(text) - options.window), -1):
             if whole[end - n : end] == whole[-n:]:
                 earlier = [e for e in range(n, end) if whole[e - n : e] == whole[-n:]]
-                trusted = n - int(bool(earlier) and whole[max(earlier)] != whole[end])
+                effective = n - int(bool(earlier) and whole[max(earlier)] != whole[end])
                 source = list(whole)
-                while len(source) < len(whole) + min(length, 2**trusted - 1):
+                while len(source) < len(whole) + min(length, 2**effective - 1):
                     source.append(source[end + len(source) - len(whole)])
                 return source[len(whole) :]
     return []
@@ -98,7 +98,7 @@ def test_prefers_the_longest_then_the_most_recent_match():
     state = drafter.begin(DraftSampling())
     observe(drafter, state, [5, 1, 2, 3, 70, 9, 2, 3, 80, 2, 3, 90, 5, 1, 2])
     assert propose(drafter, state, 3, 2) == [70, 9]
-    assert propose(drafter, state, 2, 1) == [], "what follows 2 wavers"
+    assert propose(drafter, state, 2, 1) == [], "what follows 2 is ambiguous"
     assert drafter.match_length(state, 3) == 3
 
 
@@ -113,7 +113,7 @@ def test_short_matches_propose_little():
     assert propose(drafter, state, 3, 7) == [4, 5, 6, 7, 8, 9, 9]
 
 
-def test_a_match_that_went_on_in_two_ways_is_trusted_less():
+def test_a_match_that_went_on_in_two_ways_counts_for_less():
     drafter = NgramDrafter()
     state = drafter.begin(DraftSampling())
     observe(drafter, state, [1, 2, 3, 9, 1, 2, 4, 9, 5, 5, 1])
@@ -124,7 +124,7 @@ def test_a_match_that_went_on_in_two_ways_is_trusted_less():
 
 
 def test_confidence_follows_the_text():
-    """Copies that come true are trusted more, copies that do not are trusted less."""
+    """Copies that come true raise it, copies that do not lower it."""
 
     def confidence(text: list[int]) -> float:
         drafter = NgramDrafter()
@@ -133,11 +133,11 @@ def test_confidence_follows_the_text():
             observe(drafter, state, [token])
             proposal = answer(drafter, state, text[place + 1], 4)
             assert len(proposal.confidences) == len(proposal.tokens)
-        return state.trust.chance(1)
+        return state.statistics.accuracy(1)
 
     periodic = [1, 2, 3, 4] * 30
     broken = [1, *(token for n in range(2, 60) for token in (1, n))]
-    fresh = NgramDrafter().begin(DraftSampling()).trust.chance(1)
+    fresh = NgramDrafter().begin(DraftSampling()).statistics.accuracy(1)
     assert confidence(periodic) > fresh > confidence(broken)
 
 
@@ -145,13 +145,13 @@ def test_a_cut_copy_is_judged_all_the_same():
     drafter = NgramDrafter()
     state = drafter.begin(DraftSampling())
     observe(drafter, state, [1, 2, 3, 4, 5, 1, 2])
-    before = state.trust.chance(4)
+    before = state.statistics.accuracy(4)
     assert propose(drafter, state, 3, 3) == [4, 5, 1]
     observe(drafter, state, [3])
     observe(drafter, state, [4])
     observe(drafter, state, [9])
-    assert state.trust.chance(3) > 0.5
-    assert state.trust.chance(4) < before
+    assert state.statistics.accuracy(3) > 0.5
+    assert state.statistics.accuracy(4) < before
 
 
 def test_continues_a_loop_with_its_period():

@@ -11,7 +11,7 @@ from torch import Tensor
 from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
 from outrider.drafters.block import BlockBackbone
 from outrider.drafters.context import CheckedRequest, ContextDrafter, ContextState, all_finite
-from outrider.drafters.head import DraftHead, draw_token
+from outrider.drafters.head import DraftHead, draw_token, stack_distributions
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.tensors import token_ids
 from outrider.models.dense import DenseModel
@@ -121,19 +121,13 @@ class DFlashDrafter(ContextDrafter):
         ]
 
     def _draw_all(self, request: CheckedRequest, hidden: Tensor) -> Proposal:
-        tokens, spreads = [], []
+        tokens, distributions = [], []
         for row, logits in enumerate(self.head.logits(hidden)):
             position = request.state.length + 1 + row
-            token, spread = draw_token(self.head, logits, request.state.sampling, position)
+            token, distribution = draw_token(self.head, logits, request.state.sampling, position)
             tokens.append(token)
-            spreads.append(spread)
-        return Proposal(tokens, stack_spreads(spreads))
-
-
-def stack_spreads(spreads: Sequence[Tensor | None]) -> Tensor | None:
-    """Stack the distributions of a session's drafts, [n, V]; None if they were not recorded."""
-    rows = [spread for spread in spreads if spread is not None]
-    return torch.stack(rows) if rows else None
+            distributions.append(distribution)
+        return Proposal(tokens, stack_distributions(distributions))
 
 
 def _draws(request: CheckedRequest) -> bool:

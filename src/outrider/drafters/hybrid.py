@@ -20,7 +20,7 @@ from outrider.drafters.base import (
 )
 from outrider.drafters.ngram import NgramDrafter, NgramState, NgramTail
 
-#: Tokens of a match from which a copy beats a prediction.
+#: Tokens of a match from which a copy goes before a prediction. By judgement.
 LONG_MATCH: Final = 6
 #: Rows that may wait for the learned drafter; more are handed over at once, to bound memory.
 MOST_WAITING: Final = 64

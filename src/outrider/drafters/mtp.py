@@ -39,8 +39,7 @@ from outrider.drafters.context import (
     ContextTail,
     all_finite,
 )
-from outrider.drafters.dflash import stack_spreads
-from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
+from outrider.drafters.head import DraftHead, argmax_lowest, draw_token, stack_distributions
 from outrider.drafters.hidden_states import HiddenStates
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import Kernels, LayerWeights, Stack
@@ -258,7 +257,7 @@ class _Chain:
         self._request = request
         self._state = state
         self._tokens: list[int] = []
-        self._spreads: list[Tensor | None] = []
+        self._distributions: list[Tensor | None] = []
         self._fault: str | None = None
         self._group: RowGroup | None = None
         before = state.hidden.at(state.length - 1)
@@ -289,12 +288,12 @@ class _Chain:
 
     def take(self, head: DraftHead, likeliest: int, logits: Tensor, hidden: Tensor) -> None:
         """Choose a token from logits [V'] and feed it next with ``hidden``."""
-        sampling, token, spread = self._state.sampling, likeliest, None
+        sampling, token, distribution = self._state.sampling, likeliest, None
         if sampling.temperature > 0:
             position = self._state.length + 1 + len(self._tokens)
-            token, spread = draw_token(head, logits, sampling, position)
+            token, distribution = draw_token(head, logits, sampling, position)
         self._tokens.append(token)
-        self._spreads.append(spread)
+        self._distributions.append(distribution)
         self.token, self.hidden = token, hidden
         self.open = len(self._tokens) < self._request.length
 
@@ -307,7 +306,7 @@ class _Chain:
         """What was drafted, or the fault."""
         if self._fault is not None:
             return DrafterFault(self._fault)
-        return Proposal(self._tokens, stack_spreads(self._spreads), self.confidences)
+        return Proposal(self._tokens, stack_distributions(self._distributions), self.confidences)
 
 
 class _Norms:

@@ -20,11 +20,12 @@ from outrider.drafters.base import (
 
 #: Bits of one token inside a packed key; every token id is below 2^32.
 TOKEN_BITS: Final = 32
-#: Chance of a copied token after a match of 1, 2, ... tokens, before a text has shown its own.
-PRIOR_CHANCE: Final = (0.25, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)
-#: Tokens of evidence that the prior counts for, and that are remembered at most.
+#: Accuracy of a copied token after a match of 1, 2, ... tokens, before a text has shown its own. By
+#: judgement: a few tokens of evidence outweigh it.
+PRIOR_ACCURACY: Final = (0.25, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)
+#: Tokens of evidence that the prior counts for, and that are remembered at most: texts change.
 PRIOR_WEIGHT: Final = 8.0
-TRUST_MEMORY: Final = 60.0
+MOST_EVIDENCE: Final = 60.0
 
 
 class SuffixIndex:
@@ -114,7 +115,7 @@ class SuffixIndex:
                 return end, n
         return 0, 0
 
-    def wavers(self, end: int, matched: int, tip: int) -> bool:
+    def is_ambiguous(self, end: int, matched: int, tip: int) -> bool:
         """Whether the n-gram that ended at ``end`` went on differently the time before.
 
         ``tip`` is the token after the text, which may be what the n-gram went on with.
@@ -134,7 +135,7 @@ class SuffixIndex:
         return twin
 
 
-class Trust:
+class MatchStatistics:
     """How often a copied token was right, by the length of the match that led to it.
 
     A copied token lengthens the match by one, so the i-th token of a copy counts for a match that
@@ -143,30 +144,30 @@ class Trust:
 
     def __init__(self, longest: int) -> None:
         self._tried = [0.0] * longest
-        self._right = [0.0] * longest
+        self._correct = [0.0] * longest
 
-    def chance(self, matched: int) -> float:
-        """Estimated chance of a token after a match of ``matched`` tokens."""
+    def accuracy(self, matched: int) -> float:
+        """Estimated chance that a token is right after a match of ``matched`` tokens."""
         at = min(matched, len(self._tried)) - 1
-        prior = PRIOR_CHANCE[min(at, len(PRIOR_CHANCE) - 1)]
-        return (self._right[at] + PRIOR_WEIGHT * prior) / (self._tried[at] + PRIOR_WEIGHT)
+        prior = PRIOR_ACCURACY[min(at, len(PRIOR_ACCURACY) - 1)]
+        return (self._correct[at] + PRIOR_WEIGHT * prior) / (self._tried[at] + PRIOR_WEIGHT)
 
-    def record(self, matched: int, right: bool) -> None:
+    def record(self, matched: int, correct: bool) -> None:
         """Note whether a token after a match of ``matched`` tokens was right."""
         at = min(matched, len(self._tried)) - 1
-        fade = min(1.0, TRUST_MEMORY / (self._tried[at] + 1.0))
+        fade = min(1.0, MOST_EVIDENCE / (self._tried[at] + 1.0))
         self._tried[at] = self._tried[at] * fade + 1.0
-        self._right[at] = self._right[at] * fade + float(right)
+        self._correct[at] = self._correct[at] * fade + float(correct)
 
-    def copy(self) -> Trust:
+    def copy(self) -> MatchStatistics:
         """Return an independent copy."""
-        twin = Trust(len(self._tried))
-        twin._tried, twin._right = list(self._tried), list(self._right)
+        twin = MatchStatistics(len(self._tried))
+        twin._tried, twin._correct = list(self._tried), list(self._correct)
         return twin
 
 
 @dataclass
-class OpenCopy:
+class PendingCopy:
     """The last copy proposed, until the text has shown how much of it was right.
 
     Attributes:
@@ -186,33 +187,35 @@ class NgramState(DraftState):
     Attributes:
         index: the tokens from position ``base`` on.
         base: position of the first token seen; above 0 only if earlier ones were never observed.
-        trust: how well copies have done in this text.
+        statistics: how well copies have done in this text.
         fault: why the last observation could not be used, until a proposal reports it.
     """
 
-    def __init__(self, index: SuffixIndex, base: int = 0, trust: Trust | None = None) -> None:
+    def __init__(
+        self, index: SuffixIndex, base: int = 0, statistics: MatchStatistics | None = None
+    ) -> None:
         self.index = index
         self.base = base
-        self.trust = trust or Trust(index.lengths[-1])
+        self.statistics = statistics or MatchStatistics(index.lengths[-1])
         self.fault: str | None = None
-        self._open: OpenCopy | None = None
+        self._pending: PendingCopy | None = None
 
     def proposed(self, position: int, matched: int, tokens: list[int]) -> list[float]:
         """Note a copy that begins at ``position``; return the chance of each of its tokens."""
-        if self._open is None and tokens:
-            self._open = OpenCopy(position, matched, list(tokens))
-        return [self.trust.chance(matched + place) for place in range(len(tokens))]
+        if self._pending is None and tokens:
+            self._pending = PendingCopy(position, matched, list(tokens))
+        return [self.statistics.accuracy(matched + place) for place in range(len(tokens))]
 
     def append(self, token: int) -> None:
-        """Add the next committed token, and judge an open copy by it."""
-        copy = self._open
+        """Add the next committed token, and judge the pending copy by it."""
+        copy = self._pending
         if copy is not None and copy.position == self.length:
             right = copy.tokens[0] == token
-            self.trust.record(copy.matched, right)
+            self.statistics.record(copy.matched, right)
             copy.position, copy.matched = copy.position + 1, copy.matched + 1
             del copy.tokens[0]
             if not right or not copy.tokens:
-                self._open = None
+                self._pending = None
         self.index.append(token)
 
     @property
@@ -224,17 +227,17 @@ class NgramState(DraftState):
         """Forget tokens at and after position ``length``."""
         if not 0 <= length <= self.length:
             raise ValueError(f"{length} rows of {self.length}")
-        self._open = None
+        self._pending = None
         self.index.truncate(max(length - self.base, 0))
         self.base = min(self.base, length)
 
     def fork(self, sampling: DraftSampling | None = None) -> NgramState:
         """Return an independent state with the same tokens."""
-        return NgramState(self.index.copy(), self.base, self.trust.copy())
+        return NgramState(self.index.copy(), self.base, self.statistics.copy())
 
     def release(self) -> None:
         """Forget everything."""
-        self._open = None
+        self._pending = None
         self.index = SuffixIndex(self.index.lengths[0], self.index.lengths[-1])
         self.base = 0
 
@@ -334,10 +337,10 @@ class NgramDrafter(Drafter):
         if not matched:
             return Proposal()
         # A match that went on in two ways says no more than one that is a token shorter.
-        trusted = matched - int(state.index.wavers(end, matched, tip))
-        count = min(most, self.max_draft, supported(trusted))
+        effective = matched - int(state.index.is_ambiguous(end, matched, tip))
+        count = min(most, self.max_draft, copy_limit(effective))
         tokens = continuation(state.index.tokens, tip, end, count)
-        confidences = state.proposed(state.length + 1, trusted, tokens)
+        confidences = state.proposed(state.length + 1, effective, tokens)
         return Proposal(tokens, None, confidences, copied=True)
 
     def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
@@ -358,7 +361,7 @@ class NgramDrafter(Drafter):
         return state
 
 
-def supported(matched: int) -> int:
+def copy_limit(matched: int) -> int:
     """Most tokens that a match of ``matched`` tokens is worth: 1, 3, 7, 15, ...
 
     A short match says little about what follows, and every drafted token costs a row.
