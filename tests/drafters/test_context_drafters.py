@@ -26,8 +26,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
-from outrider.drafters.context import CheckedRequest, ContextTail
-from outrider.drafters.mtp import MtpDrafter
+from outrider.drafters.context.drafter import CheckedRequest, ContextTail
+from outrider.drafters.mtp.drafter import MtpDrafter
 from outrider.drafters.ngram import NgramDrafter, NgramState
 from outrider.kernels.rows import PAGE_TOKENS
 

@@ -27,11 +27,11 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from outrider.drafters.base import DraftSampling
-from outrider.drafters.dflash import DFlashDrafter
-from outrider.drafters.dspark import DSparkDrafter
+from outrider.drafters.block.dflash import DFlashDrafter
+from outrider.drafters.block.dspark import DSparkDrafter
 from outrider.drafters.layouts import default_taps
 from outrider.drafters.loading import load_drafter
-from outrider.drafters.mtp import MtpDrafter
+from outrider.drafters.mtp.drafter import MtpDrafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.errors import DrafterError
 
@@ -294,7 +294,7 @@ def _dequantized(data, shape, form):
 
 
 def _requests(drafter, state):
-    from outrider.drafters.context import CheckedRequest
+    from outrider.drafters.context.drafter import CheckedRequest
 
     return [CheckedRequest(0, state, 5, drafter.max_draft)]
 

@@ -26,7 +26,7 @@ from drafter_toys import (
 )
 
 from outrider.drafters.base import CommittedRows, DraftSampling, Proposal
-from outrider.drafters.hidden_states import HiddenStates
+from outrider.drafters.mtp.hidden_states import HiddenStates
 from outrider.kernels.philox import STREAM_DRAFT
 
 

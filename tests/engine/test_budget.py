@@ -14,7 +14,7 @@ from outrider.assembly.drafter import DrafterChoice
 from outrider.assembly.engine import make_engine
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
-from outrider.drafters.context import ContextDrafter
+from outrider.drafters.context.drafter import ContextDrafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request

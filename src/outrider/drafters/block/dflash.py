@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
-from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import CheckedRequest, ContextDrafter, ContextState, all_finite
+from outrider.drafters.block.backbone import BlockBackbone
+from outrider.drafters.context.drafter import (
+    CheckedRequest,
+    ContextDrafter,
+    ContextState,
+    all_finite,
+)
 from outrider.drafters.head import DraftHead, draw_token, stack_distributions
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.tensors import token_ids

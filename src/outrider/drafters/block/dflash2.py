@@ -26,9 +26,9 @@ from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig
 from outrider.drafters.base import DraftSampling, Proposal
-from outrider.drafters.block import Attend, BlockBackbone
-from outrider.drafters.context import CheckedRequest
-from outrider.drafters.dflash import DFlashDrafter
+from outrider.drafters.block.backbone import Attend, BlockBackbone
+from outrider.drafters.block.dflash import DFlashDrafter
+from outrider.drafters.context.drafter import CheckedRequest
 from outrider.drafters.head import DraftHead, draw, over_vocabulary, stack_distributions
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore

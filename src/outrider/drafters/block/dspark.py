@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from outrider.drafters.base import DrafterFault, Proposal, confident
-from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import CheckedRequest, joined
-from outrider.drafters.dflash import NOT_FINITE, DFlashDrafter
+from outrider.drafters.block.backbone import BlockBackbone
+from outrider.drafters.block.dflash import NOT_FINITE, DFlashDrafter
+from outrider.drafters.block.markov import ConfidenceHead, MarkovHead, VanillaMarkov
+from outrider.drafters.context.drafter import CheckedRequest, joined
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token, stack_distributions
-from outrider.drafters.markov import ConfidenceHead, MarkovHead, VanillaMarkov
 from outrider.kernels.blockwise import Block, Sketch
 from outrider.kernels.philox import STREAM_TOKEN
 from outrider.kernels.tensors import token_ids, zeros

@@ -32,7 +32,7 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
-from outrider.drafters.context import (
+from outrider.drafters.context.drafter import (
     CheckedRequest,
     ContextDrafter,
     ContextState,
@@ -40,7 +40,7 @@ from outrider.drafters.context import (
     all_finite,
 )
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token, stack_distributions
-from outrider.drafters.hidden_states import HiddenStates
+from outrider.drafters.mtp.hidden_states import HiddenStates
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.table import Kernels, LayerWeights, Stack
 from outrider.kernels.tensors import new_floats, token_ids
