@@ -26,7 +26,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
-from outrider.drafters.context.drafter import CheckedRequest, ContextTail
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.tail import ContextTail
 from outrider.drafters.mtp.drafter import MtpDrafter
 from outrider.drafters.ngram import NgramDrafter, NgramState
 from outrider.kernels.rows import PAGE_TOKENS

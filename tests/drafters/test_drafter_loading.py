@@ -294,7 +294,7 @@ def _dequantized(data, shape, form):
 
 
 def _requests(drafter, state):
-    from outrider.drafters.context.drafter import CheckedRequest
+    from outrider.drafters.context.request import CheckedRequest
 
     return [CheckedRequest(0, state, 5, drafter.max_draft)]
 

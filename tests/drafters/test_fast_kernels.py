@@ -18,7 +18,7 @@ from drafter_toys import (
 )
 
 from outrider.drafters.base import CommittedRows, DraftSampling, Proposal
-from outrider.drafters.context.drafter import CheckedRequest
+from outrider.drafters.context.request import CheckedRequest
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.select import select
 

@@ -10,12 +10,9 @@ from torch import Tensor
 
 from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
 from outrider.drafters.block.backbone import BlockBackbone
-from outrider.drafters.context.drafter import (
-    CheckedRequest,
-    ContextDrafter,
-    ContextState,
-    all_finite,
-)
+from outrider.drafters.context.drafter import ContextDrafter, all_finite
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.state import ContextState
 from outrider.drafters.head import DraftHead, draw_token, stack_distributions
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.tensors import token_ids

@@ -28,7 +28,7 @@ from outrider.config.drafter import DrafterConfig
 from outrider.drafters.base import DraftSampling, Proposal
 from outrider.drafters.block.backbone import Attend, BlockBackbone
 from outrider.drafters.block.dflash import DFlashDrafter
-from outrider.drafters.context.drafter import CheckedRequest
+from outrider.drafters.context.request import CheckedRequest
 from outrider.drafters.head import DraftHead, draw, over_vocabulary, stack_distributions
 from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore

@@ -11,7 +11,8 @@ from outrider.drafters.base import DrafterFault, Proposal, confident
 from outrider.drafters.block.backbone import BlockBackbone
 from outrider.drafters.block.dflash import NOT_FINITE, DFlashDrafter
 from outrider.drafters.block.markov import ConfidenceHead, MarkovHead, VanillaMarkov
-from outrider.drafters.context.drafter import CheckedRequest, joined
+from outrider.drafters.context.drafter import joined
+from outrider.drafters.context.request import CheckedRequest
 from outrider.drafters.head import DraftHead, argmax_lowest, draw_token, stack_distributions
 from outrider.kernels.blockwise import Block, Sketch
 from outrider.kernels.philox import STREAM_TOKEN

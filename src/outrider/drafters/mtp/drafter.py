@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from outrider.caches.paged import PagedCache
-from outrider.caches.pool import OutOfPages
 from outrider.config.drafter import MtpConfig
 from outrider.drafters.base import (
     CommittedRows,
@@ -32,63 +31,18 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
-from outrider.drafters.context.drafter import (
-    CheckedRequest,
-    ContextDrafter,
-    ContextState,
-    ContextTail,
-    all_finite,
-)
-from outrider.drafters.head import DraftHead, argmax_lowest, draw_token, stack_distributions
-from outrider.drafters.mtp.hidden_states import HiddenStates
-from outrider.kernels.rows import RowGroup, Rows
+from outrider.drafters.context.drafter import ContextDrafter, all_finite
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.state import ContextState
+from outrider.drafters.context.tail import ContextTail
+from outrider.drafters.head import DraftHead, argmax_lowest
+from outrider.drafters.mtp.chain import DraftChain
+from outrider.drafters.mtp.state import MtpState, mtp_state
+from outrider.kernels.rows import Rows
 from outrider.kernels.table import Kernels, LayerWeights, Stack
-from outrider.kernels.tensors import new_floats, token_ids
+from outrider.kernels.tensors import token_ids
 from outrider.models.dense import DenseModel, TensorSource
 from outrider.models.rotary import rotary_table
-
-
-class MtpState(ContextState):
-    """Cached slots, and the target's hidden states that the next ones are paired with.
-
-    Attributes:
-        hidden: target states of the newest positions.
-    """
-
-    def __init__(
-        self, cache: PagedCache, sampling: DraftSampling, hidden: HiddenStates | None = None
-    ) -> None:
-        super().__init__(cache, sampling)
-        self.hidden = HiddenStates() if hidden is None else hidden
-
-    def truncate(self, length: int) -> None:
-        """Forget slots and states at and after ``length``.
-
-        Further back than states are kept nothing is left: the next slot could not be paired.
-        """
-        super().truncate(length)
-        self.hidden.truncate(length)
-        if self.hidden.at(length - 1) is None:
-            self.skip_to(length)
-
-    def roll_back(self, length: int) -> None:
-        """Return to ``length`` slots and states."""
-        super().roll_back(length)
-        self.hidden.truncate(length)
-
-    def skip_to(self, length: int) -> None:
-        """Drop every slot and go on at ``length``: no earlier state is paired again."""
-        super().skip_to(length)
-        self.hidden = HiddenStates()
-
-    def fork(self, sampling: DraftSampling | None = None) -> MtpState:
-        """Return an independent state."""
-        return MtpState(self.cache.fork(), sampling or self.sampling, self.hidden.copy())
-
-    def release(self) -> None:
-        """Return every page and forget all states."""
-        super().release()
-        self.hidden = HiddenStates()
 
 
 class MtpDrafter(ContextDrafter):
@@ -183,10 +137,10 @@ class MtpDrafter(ContextDrafter):
     # -- proposing -----------------------------------------------------------------------------
 
     def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
-        chains = [_Chain(request, mtp_state(request.state)) for request in requests]
+        chains = [DraftChain(request, mtp_state(request.state)) for request in requests]
         try:
             for chain in chains:
-                chain.stage(self)
+                chain.stage(self.pool.store)
             for step in range(max(request.length for request in requests)):
                 live = [chain for chain in chains if chain.open]
                 if live:
@@ -196,7 +150,7 @@ class MtpDrafter(ContextDrafter):
                 chain.drop()
         return [chain.answer() for chain in chains]
 
-    def _step(self, step: int, chains: list[_Chain]) -> None:
+    def _step(self, step: int, chains: list[DraftChain]) -> None:
         """Advance every open chain by one token."""
         groups = tuple(chain.row(step) for chain in chains)
         ids = token_ids([chain.token for chain in chains], self.kernels.device)
@@ -243,72 +197,6 @@ class MtpDrafter(ContextDrafter):
         return mine
 
 
-class _Chain:
-    """One session's chain of drafted tokens.
-
-    Attributes:
-        open: whether it goes on.
-        token: the token to feed next.
-        hidden: the state it is paired with, float32 [H].
-        confidences: probability of the likeliest token at each step taken.
-    """
-
-    def __init__(self, request: CheckedRequest, state: MtpState) -> None:
-        self._request = request
-        self._state = state
-        self._tokens: list[int] = []
-        self._distributions: list[Tensor | None] = []
-        self._fault: str | None = None
-        self._group: RowGroup | None = None
-        before = state.hidden.at(state.length - 1)
-        self.open = before is not None
-        self.token = request.tip
-        self.hidden = new_floats(0) if before is None else before
-        self.confidences: list[float] = []
-
-    def stage(self, drafter: MtpDrafter) -> None:
-        """Stage a slot for every step; the rows are dropped after the chain."""
-        if not self.open:
-            return
-        try:
-            self._group = self._state.stage(self._request.length, drafter.pool.store)
-        except OutOfPages:
-            self.fail("the draft cache is out of pages")
-
-    def drop(self) -> None:
-        """Forget the staged slots."""
-        if self._group is not None:
-            self._state.cache.commit(0)
-
-    def row(self, step: int) -> RowGroup:
-        """The slot of a step."""
-        if self._group is None:
-            raise RuntimeError("an open chain has staged its slots")
-        return RowGroup(self._group.start + step, 1, self._group.pages, self._group.floor)
-
-    def take(self, head: DraftHead, likeliest: int, logits: Tensor, hidden: Tensor) -> None:
-        """Choose a token from logits [V'] and feed it next with ``hidden``."""
-        sampling, token, distribution = self._state.sampling, likeliest, None
-        if sampling.temperature > 0:
-            position = self._state.length + 1 + len(self._tokens)
-            token, distribution = draw_token(head, logits, sampling, position)
-        self._tokens.append(token)
-        self._distributions.append(distribution)
-        self.token, self.hidden = token, hidden
-        self.open = len(self._tokens) < self._request.length
-
-    def fail(self, reason: str) -> None:
-        """End the chain with a fault."""
-        self._fault = reason
-        self.open = False
-
-    def answer(self) -> Proposal | DrafterFault:
-        """What was drafted, or the fault."""
-        if self._fault is not None:
-            return DrafterFault(self._fault)
-        return Proposal(self._tokens, stack_distributions(self._distributions), self.confidences)
-
-
 class _Norms:
     """Reads norm weights, stored as they are or as their difference from 1."""
 
@@ -349,14 +237,3 @@ def _layer_weights(
         down=kernels.prepare([tensors(prefix + "mlp.down_proj.weight", ff[::-1])]),
         window=c.window,
     )
-
-
-def mtp_state(state: DraftState) -> MtpState:
-    """Narrow a state to this module's.
-
-    Raises:
-        TypeError: it belongs to another drafter.
-    """
-    if not isinstance(state, MtpState):
-        raise TypeError("the state belongs to another drafter")
-    return state

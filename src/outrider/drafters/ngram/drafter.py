@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from outrider.drafters.base import (
     CommittedRows,
@@ -17,229 +16,8 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
-
-#: Bits of one token inside a packed key; every token id is below 2^32.
-TOKEN_BITS: Final = 32
-#: Accuracy of a copied token after a match of 1, 2, ... tokens, before a text has shown its own. By
-#: judgement: a few tokens of evidence outweigh it.
-PRIOR_ACCURACY: Final = (0.25, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)
-#: Tokens of evidence that the prior counts for, and that are remembered at most: texts change.
-PRIOR_WEIGHT: Final = 8.0
-MOST_EVIDENCE: Final = 60.0
-
-
-class SuffixIndex:
-    """For every n-gram length, where each n-gram of a text last ended.
-
-    A key is the n-gram itself, packed into one integer, so that lookups are exact. Appending a
-    token costs one insertion per length and a lookup one probe per length, whatever the length of
-    the text. What an insertion overwrites is kept beside the token, so that removal is exact too.
-    """
-
-    def __init__(self, shortest: int, longest: int) -> None:
-        self.lengths = range(shortest, longest + 1)
-        self.tokens = array("Q")
-        self._masks = [(1 << TOKEN_BITS * n) - 1 for n in self.lengths]
-        self._ends: list[dict[int, int]] = [{} for _ in self.lengths]
-        self._previous = [array("q") for _ in self.lengths]
-        self._tables = self._joined()
-        self._recent = 0
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def _joined(self) -> list[tuple[int, int, dict[int, int], array[int]]]:
-        """Length, mask and tables of every n-gram length, side by side for the loops."""
-        return list(zip(self.lengths, self._masks, self._ends, self._previous, strict=True))
-
-    def append(self, token: int) -> None:
-        """Add a token to the text."""
-        self.tokens.append(token)
-        self._recent = (self._recent << TOKEN_BITS | token) & self._masks[-1]
-        end = len(self.tokens)
-        for n, mask, ends, previous in self._tables:
-            key = self._recent & mask
-            previous.append(ends.get(key, 0))
-            if end >= n:
-                ends[key] = end
-
-    def truncate(self, length: int) -> None:
-        """Remove tokens until ``length`` are left.
-
-        An addition that was interrupted left tables of different lengths: they are made anew.
-        """
-        if any(len(previous) != len(self.tokens) for previous in self._previous):
-            self._rebuild(self.tokens[:length])
-        while len(self.tokens) > length:
-            end = len(self.tokens)
-            for n, mask, ends, previous in self._tables:
-                before = previous.pop()
-                if end < n:
-                    continue
-                if before:
-                    ends[self._recent & mask] = before
-                else:
-                    ends.pop(self._recent & mask, None)
-            self.tokens.pop()
-            self._recent >>= TOKEN_BITS
-            longest = self.lengths[-1]
-            if len(self.tokens) >= longest:
-                self._recent |= self.tokens[-longest] << TOKEN_BITS * (longest - 1)
-
-    def _rebuild(self, tokens: array[int]) -> None:
-        self.tokens, self._recent = array("Q"), 0
-        self._ends = [{} for _ in self.lengths]
-        self._previous = [array("q") for _ in self.lengths]
-        self._tables = self._joined()
-        for token in tokens:
-            self.append(token)
-
-    def find(self, tip: int, window: int) -> tuple[int, int]:
-        """Look up the longest suffix of the text and ``tip`` that also occurs in the text.
-
-        Args:
-            tip: the token after the text, not part of it.
-            window: how many tokens back an occurrence may end.
-
-        Returns:
-            Where its most recent occurrence ended, and its length; (0, 0) without one.
-        """
-        key = self._recent << TOKEN_BITS | tip
-        oldest = len(self.tokens) - window
-        for index in range(len(self.lengths) - 1, -1, -1):
-            n = self.lengths[index]
-            if len(self.tokens) + 1 < n:
-                continue
-            end = self._ends[index].get(key & self._masks[index], 0)
-            if end and end > oldest:
-                return end, n
-        return 0, 0
-
-    def is_ambiguous(self, end: int, matched: int, tip: int) -> bool:
-        """Whether the n-gram that ended at ``end`` went on differently the time before.
-
-        ``tip`` is the token after the text, which may be what the n-gram went on with.
-        """
-        before = self._previous[matched - self.lengths[0]][end - 1]
-        after = self.tokens[end] if end < len(self.tokens) else tip
-        return before > 0 and self.tokens[before] != after
-
-    def copy(self) -> SuffixIndex:
-        """Return an independent copy."""
-        twin = SuffixIndex(self.lengths[0], self.lengths[-1])
-        twin.tokens = self.tokens[:]
-        twin._ends = [dict(ends) for ends in self._ends]
-        twin._previous = [previous[:] for previous in self._previous]
-        twin._tables = twin._joined()
-        twin._recent = self._recent
-        return twin
-
-
-class MatchStatistics:
-    """How often a copied token was right, by the length of the match that led to it.
-
-    A copied token lengthens the match by one, so the i-th token of a copy counts for a match that
-    is i longer. Copies are judged by the text that came, whether or not the target saw them.
-    """
-
-    def __init__(self, longest: int) -> None:
-        self._tried = [0.0] * longest
-        self._correct = [0.0] * longest
-
-    def accuracy(self, matched: int) -> float:
-        """Estimated chance that a token is right after a match of ``matched`` tokens."""
-        at = min(matched, len(self._tried)) - 1
-        prior = PRIOR_ACCURACY[min(at, len(PRIOR_ACCURACY) - 1)]
-        return (self._correct[at] + PRIOR_WEIGHT * prior) / (self._tried[at] + PRIOR_WEIGHT)
-
-    def record(self, matched: int, correct: bool) -> None:
-        """Note whether a token after a match of ``matched`` tokens was right."""
-        at = min(matched, len(self._tried)) - 1
-        fade = min(1.0, MOST_EVIDENCE / (self._tried[at] + 1.0))
-        self._tried[at] = self._tried[at] * fade + 1.0
-        self._correct[at] = self._correct[at] * fade + float(correct)
-
-    def copy(self) -> MatchStatistics:
-        """Return an independent copy."""
-        twin = MatchStatistics(len(self._tried))
-        twin._tried, twin._correct = list(self._tried), list(self._correct)
-        return twin
-
-
-@dataclass
-class PendingCopy:
-    """The last copy proposed, until the text has shown how much of it was right.
-
-    Attributes:
-        position: where its next unjudged token belongs.
-        matched: length of the match that led to that token.
-        tokens: the unjudged tokens.
-    """
-
-    position: int
-    matched: int
-    tokens: list[int]
-
-
-class NgramState(DraftState):
-    """The committed tokens of one session and their index.
-
-    Attributes:
-        index: the tokens from position ``base`` on.
-        base: position of the first token seen; above 0 only if earlier ones were never observed.
-        statistics: how well copies have done in this text.
-        fault: why the last observation could not be used, until a proposal reports it.
-    """
-
-    def __init__(
-        self, index: SuffixIndex, base: int = 0, statistics: MatchStatistics | None = None
-    ) -> None:
-        self.index = index
-        self.base = base
-        self.statistics = statistics or MatchStatistics(index.lengths[-1])
-        self.fault: str | None = None
-        self._pending: PendingCopy | None = None
-
-    def proposed(self, position: int, matched: int, tokens: list[int]) -> list[float]:
-        """Note a copy that begins at ``position``; return the chance of each of its tokens."""
-        if self._pending is None and tokens:
-            self._pending = PendingCopy(position, matched, list(tokens))
-        return [self.statistics.accuracy(matched + place) for place in range(len(tokens))]
-
-    def append(self, token: int) -> None:
-        """Add the next committed token, and judge the pending copy by it."""
-        copy = self._pending
-        if copy is not None and copy.position == self.length:
-            right = copy.tokens[0] == token
-            self.statistics.record(copy.matched, right)
-            copy.position, copy.matched = copy.position + 1, copy.matched + 1
-            del copy.tokens[0]
-            if not right or not copy.tokens:
-                self._pending = None
-        self.index.append(token)
-
-    @property
-    def length(self) -> int:
-        """Committed rows observed so far."""
-        return self.base + len(self.index)
-
-    def truncate(self, length: int) -> None:
-        """Forget tokens at and after position ``length``."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"{length} rows of {self.length}")
-        self._pending = None
-        self.index.truncate(max(length - self.base, 0))
-        self.base = min(self.base, length)
-
-    def fork(self, sampling: DraftSampling | None = None) -> NgramState:
-        """Return an independent state with the same tokens."""
-        return NgramState(self.index.copy(), self.base, self.statistics.copy())
-
-    def release(self) -> None:
-        """Forget everything."""
-        self._pending = None
-        self.index = SuffixIndex(self.index.lengths[0], self.index.lengths[-1])
-        self.base = 0
+from outrider.drafters.ngram.state import NgramState, ngram_state
+from outrider.drafters.ngram.suffix_index import SuffixIndex
 
 
 @dataclass(frozen=True)
@@ -308,7 +86,7 @@ class NgramDrafter(Drafter):
         next proposal reports it.
         """
         for state, new in zip(states, rows, strict=True):
-            mine = _ngram_state(state)
+            mine = ngram_state(state)
             if not new.tokens:
                 continue
             if new.start != mine.length:
@@ -323,11 +101,11 @@ class NgramDrafter(Drafter):
 
         Copies cost a few table look-ups: their budget may be 0.
         """
-        return [self._propose_one(_ngram_state(r.state), r.tip, r.most) for r in requests]
+        return [self._propose_one(ngram_state(r.state), r.tip, r.most) for r in requests]
 
     def match_length(self, state: DraftState, tip: int) -> int:
         """Tokens of the suffix, ``tip`` included, that the best earlier match shares."""
-        return _ngram_state(state).index.find(tip, self.options.window)[1]
+        return ngram_state(state).index.find(tip, self.options.window)[1]
 
     def _propose_one(self, state: NgramState, tip: int, most: int) -> Proposal | DrafterFault:
         if state.fault is not None:
@@ -345,7 +123,7 @@ class NgramDrafter(Drafter):
 
     def export_tail(self, state: DraftState, upto: int) -> NgramTail | None:
         """Copy the tokens below ``upto``; None if the state does not reach that far."""
-        mine = _ngram_state(state)
+        mine = ngram_state(state)
         if not mine.base < upto <= mine.length:
             return None
         return NgramTail(upto, mine.base, mine.index.tokens[: upto - mine.base])
@@ -380,9 +158,3 @@ def continuation(tokens: array[int], tip: int, start: int, count: int) -> list[i
         past = index - len(tokens)
         drafted.append(tokens[index] if past < 0 else drafted[past - 1] if past else tip)
     return drafted
-
-
-def _ngram_state(state: DraftState) -> NgramState:
-    if not isinstance(state, NgramState):
-        raise TypeError("the state belongs to another drafter")
-    return state
