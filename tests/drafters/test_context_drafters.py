@@ -25,7 +25,13 @@ from drafter_toys import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
+from outrider.drafters.base import (
+    CommittedRows,
+    DrafterFault,
+    DraftRequest,
+    DraftSampling,
+    Proposal,
+)
 from outrider.drafters.context.request import CheckedRequest
 from outrider.drafters.context.tail import ContextTail
 from outrider.drafters.mtp.drafter import MtpDrafter
@@ -270,6 +276,43 @@ def test_positions_beyond_the_limit(tmp_path, target):
         feed(drafter, state, 30)
         assert state.length == 80
         assert "beyond" in str(draft(drafter, state))
+
+
+def test_observing_exactly_at_the_limit(tmp_path, target):
+    """Rows up to the last position are kept; the first beyond it drops them all."""
+    for kind in ("full", "mtp"):
+        config = mtp_config() if kind == "mtp" else zlab_config()
+        config["max_position_embeddings"] = 50
+        tensors = mtp_tensors(config) if kind == "mtp" else block_tensors(config)
+        drafter = load(tmp_path / kind, target, config, tensors)
+        floor = 1 if kind == "mtp" else 0
+        for pieces in ([50], [49, 1], [20, 30]):
+            state = drafter.begin(DraftSampling())
+            for count in pieces:
+                feed(drafter, state, count)
+            assert (state.length, state.cache.floor, len(state.cache.pages)) == (50, floor, 2)
+            twin = state.fork()
+            twin.truncate(49)
+            assert same(draft(drafter, twin), fresh_draft(drafter, 49))
+            feed(drafter, state, 1)
+            assert (state.length, state.cache.floor, state.cache.pages) == (51, 51, [])
+            twin.release()
+        crossing = drafter.begin(DraftSampling())
+        feed(drafter, crossing, 51)
+        assert (crossing.length, crossing.cache.pages, drafter.pool.num_used) == (51, [], 0)
+
+
+def test_a_budget_bounds_what_is_computed(drafter):
+    state = begin(drafter, 33)
+    whole = draft(drafter, state)
+    for most, budget, count in ((3, 2, 2), (2, 3, 2), (1, 1, 1), (99, 99, drafter.max_draft)):
+        (found,) = drafter.propose([DraftRequest(state, 5, most, budget)])
+        assert found.tokens == whole.tokens[:count]
+    feed(drafter, state, 2)
+    drafter.observe([state], [CommittedRows([1], 40, taps_of(drafter, 1))])
+    assert drafter.propose([DraftRequest(state, 5, 3, 0)]) == [Proposal()]
+    (fault,) = drafter.propose([DraftRequest(state, 5, 3, 1)])
+    assert "rows at 40 do not continue the 35 observed" in str(fault), "kept until it is asked"
 
 
 def test_a_failed_write_leaves_the_state_as_it_was(drafter, monkeypatch):

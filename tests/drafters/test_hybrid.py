@@ -27,6 +27,7 @@ from outrider.drafters.base import (
 )
 from outrider.drafters.hybrid import HybridDrafter, HybridState
 from outrider.drafters.ngram import NgramDrafter, NgramOptions
+from outrider.kernels.philox import STREAM_TOKEN
 
 REPEATING = [11, 12, 13, 14, 15, 16, 17, 18] * 3
 FRESH = [(7 * i * i + 3 * i) % 113 for i in range(24)]
@@ -123,6 +124,33 @@ def test_both_observe_everything(learned):
     assert learned.pool.num_used == 0
 
 
+def test_a_fork_draws_as_its_own_session_does(learned):
+    drafter = make(learned)
+    mine, siblings = DraftSampling(0.9, 3, STREAM_TOKEN), DraftSampling(1.2, 8, STREAM_TOKEN)
+    state, alone = drafter.begin(mine), drafter.begin(siblings)
+    for each in (state, alone):
+        observe(drafter, each, FRESH)
+    twin, heir = state.fork(siblings), state.fork()
+    assert [s.learned.sampling for s in (state, twin, heir)] == [mine, siblings, mine]
+    assert twin.fork().learned.sampling == siblings
+    found = [draft(drafter, each, 5, 3).tokens for each in (state, twin, heir, alone)]
+    assert found[0] == found[2] != found[1] == found[3]
+    tail = drafter.export_tail(state, len(FRESH))
+    assert drafter.restore(tail, siblings).learned.sampling == siblings
+
+
+def test_forks_share_no_statistics(learned):
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4])
+    twin = state.fork()
+    (copied,) = drafter.propose([DraftRequest(twin, 1, 3, 0)])
+    assert copied.tokens == [2]
+    observe(drafter, twin, [1, 2])
+    statistics = [each.ngram.statistics.accuracy(1) for each in (state, twin)]
+    assert statistics == [0.25, pytest.approx((1 + 8 * 0.25) / (1 + 8))]
+
+
 def test_waiting_rows_draft_as_if_observed_at_once(learned):
     """Rows in many pieces, kept waiting, against the same rows observed one piece at a time."""
     drafter = make(learned)
@@ -203,6 +231,18 @@ def test_faults_of_the_learned_drafter_pass_through(learned):
     state = drafter.begin(DraftSampling())
     observe(drafter, state, REPEATING)
     assert isinstance(drafts(drafter, [state], [10_000], [3])[0], DrafterFault)
+
+
+def test_predicts_up_to_the_learned_drafters_last_position(tmp_path, target):
+    """At 29 of 30 it is asked, at 30 a short match is copied."""
+    drafter = make(load(tmp_path, target, {**zlab_config(), "max_position_embeddings": 30}))
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [*FRESH, 114, 115, 116, 117, 118])
+    last = draft(drafter, state, 114, 3)
+    assert (state.length, last.copied, len(last.tokens)) == (29, False, 3)
+    observe(drafter, state, [119])
+    beyond = draft(drafter, state, 114, 3)
+    assert (state.length, beyond.copied, beyond.tokens) == (30, True, [115])
 
 
 def test_copies_beyond_the_learned_drafters_limit(tmp_path, target):

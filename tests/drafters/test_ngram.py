@@ -14,6 +14,7 @@ from outrider.drafters.base import (
     Proposal,
 )
 from outrider.drafters.ngram import NgramDrafter, NgramOptions
+from outrider.drafters.ngram.match_statistics import MatchStatistics
 
 TEXT = st.lists(st.integers(0, 3), max_size=60)
 
@@ -139,6 +140,61 @@ def test_confidence_follows_the_text():
     broken = [1, *(token for n in range(2, 60) for token in (1, n))]
     fresh = NgramDrafter().begin(DraftSampling()).statistics.accuracy(1)
     assert confidence(periodic) > fresh > confidence(broken)
+
+
+def test_confidences_of_a_copy_are_those_of_its_growing_match():
+    """A match of three tokens, then of four, and so on; beyond eight all count alike."""
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [*range(1, 12), 1, 2])
+    found = answer(drafter, state, 3, 9)
+    assert found.tokens == [4, 5, 6, 7, 8, 9, 10]
+    assert found.confidences == [0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.85]
+    observe(drafter, state, [3, 4])
+    assert answer(drafter, state, 9, 1).confidences == [0.25], "one token of match"
+    observe(drafter, state, [9])
+    once = {3: (1 + 8 * 0.5) / 9, 4: (0 + 8 * 0.6) / 9}
+    for matched in range(1, 9):
+        prior = (0.25, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85)[matched - 1]
+        assert state.statistics.accuracy(matched) == pytest.approx(once.get(matched, prior))
+
+
+def test_an_ambiguous_match_has_the_confidence_of_a_shorter_one():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 9, 1, 2, 4, 9, 5, 5, 1])
+    found = answer(drafter, state, 2, 7)
+    assert (found.tokens, found.confidences) == ([4], [0.25]), "two tokens, counted as one"
+
+
+def test_statistics_follow_a_text_that_changes():
+    """Sixty tokens are remembered: sixty new ones outweigh any number of old ones."""
+    statistics = MatchStatistics(8)
+    for _ in range(1000):
+        statistics.record(1, False)
+    assert statistics.accuracy(1) == pytest.approx(8 * 0.25 / 68, rel=1e-3)
+    assert statistics.accuracy(2) == 0.3
+    for _ in range(60):
+        statistics.record(1, True)
+    # What was remembered has faded 60 times by 60 in 61.
+    new = 60 * (1 - (60 / 61) ** 60)
+    assert statistics.accuracy(1) == pytest.approx((new + 2) / 68, rel=0.02)
+    assert statistics.accuracy(1) > 0.5
+
+
+def test_forks_share_no_statistics():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4])
+    twin = state.fork()
+    for each, token in ((state, 2), (twin, 7)):
+        assert propose(drafter, each, 1, 1) == [2]
+        observe(drafter, each, [1, token])
+    assert state.statistics.accuracy(1) == pytest.approx((1 + 8 * 0.25) / 9)
+    assert twin.statistics.accuracy(1) == pytest.approx((0 + 8 * 0.25) / 9)
+    assert propose(drafter, state.fork(), 1, 1) == propose(drafter, state, 1, 1) == [2]
+    heir = state.fork()
+    assert heir.statistics.accuracy(1) == state.statistics.accuracy(1), "it starts from them"
 
 
 def test_a_cut_copy_is_judged_all_the_same():
