@@ -198,6 +198,30 @@ def test_cold_start_reads_nothing_below_its_floor(drafter):
     assert same(cold, draft(drafter, clean))
 
 
+def rows_of(state, first, end):
+    """Indices of a state's rows [first, end) in the store."""
+    pages = state.cache.pages
+    return [pages[at // PAGE_TOKENS] * PAGE_TOKENS + at % PAGE_TOKENS for at in range(first, end)]
+
+
+def test_no_row_below_a_floor_is_left_as_it_was(drafter):
+    """Masked rows may be read and multiplied by zero: what lay there must not be a NaN."""
+    store = drafter.pool.store
+    store.k.fill_(float("nan"))
+    store.v.fill_(float("nan"))
+    cold = drafter.begin(DraftSampling())
+    drafter.observe([cold], [CommittedRows(tokens_of(70), 0, None)])
+    feed(drafter, cold, 100)
+    tail = drafter.export_tail(cold, cold.length)
+    restored = [] if tail is None else [drafter.restore(tail, DraftSampling())]
+    for state in (cold, *restored):
+        below, floor = rows_of(state, 0, state.cache.floor), state.cache.floor
+        assert len(below) >= 70
+        for part in (store.k, store.v):
+            assert not part[:, below].any()
+            assert part[:, rows_of(state, floor, state.length)].isfinite().all()
+
+
 def test_faults_stay_within_their_session(drafter):
     """Non-finite taps, a gap, a wrong shape, a bad tip: neighbours draft as if alone."""
     expected = [fresh_draft(drafter, n, n, tip=n) for n in (30, 47)]

@@ -147,6 +147,21 @@ def test_confidence_cuts_the_draft(tmp_path, target, with_markov):
     assert len(lengths) > 2, f"the thresholds cut at {lengths} only"
 
 
+@pytest.mark.parametrize("kind", ["vanilla", "gated"])
+def test_a_confidence_at_the_threshold_is_enough(tmp_path, target, kind):
+    config = config_of(kind, enable_confidence_head=True)
+    drafter = load(tmp_path / "all", target, config)
+    confidences = draft(drafter, begin(drafter, 30)).confidences
+    least = min(confidences)
+    config["dflash_config"]["confidence_threshold"] = least
+    cutting = load(tmp_path / "cut", target, config)
+    assert len(draft(cutting, begin(cutting, 30)).tokens) == len(confidences) == 6
+    config["dflash_config"]["confidence_threshold"] = np.nextafter(least, 1.0)
+    cutting = load(tmp_path / "more", target, config)
+    found = draft(cutting, begin(cutting, 30))
+    assert len(found.tokens) == len(found.confidences) == confidences.index(least)
+
+
 def test_confidence_bias_may_be_missing(tmp_path, target):
     config = config_of(enable_confidence_head=True)
     tensors = block_tensors(config)

@@ -168,6 +168,9 @@ def test_waiting_rows_draft_as_if_observed_at_once(learned):
     assert patient.learned.length == 20
     observe(drafter, patient, [1] * 70)
     assert patient.waiting_rows == 0, "too many rows are handed over at once"
+    for count, waiting in ((60, 60), (4, 64), (1, 0), (64, 64), (2, 0), (65, 0)):
+        observe(drafter, patient, [1] * count)
+        assert patient.waiting_rows == waiting
     drafter.audit([patient])
 
 
@@ -194,9 +197,35 @@ def test_a_round_is_set_back_inside_rows_that_were_handed_over_together(learned)
     observe(drafter, state, FRESH[:20] * 2)
     assert (state.learned.length, state.waiting_rows) == (100, 0)
     state.roll_back(60)
-    drafter.recover([state, HybridState(drafter.ngram.begin(DraftSampling()), eager)])
+    others = HybridState(drafter.ngram.begin(DraftSampling()), eager)
+    drafter.recover([state, others])
+    learned.audit([state.learned, eager])
     assert state.length == state.ngram.length == 60
     assert same(draft(drafter, state, 99, 3), draft(learned, eager, 99, 3))
+
+
+def test_rows_wait_on_where_handing_them_over_failed(learned, monkeypatch):
+    drafter = make(learned)
+    state, whole = drafter.begin(DraftSampling()), drafter.begin(DraftSampling())
+    for each in (state, whole):
+        observe(drafter, each, FRESH[:10])
+        observe(drafter, each, FRESH[10:])
+
+    def fail(*_):
+        raise RuntimeError("kernel")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(learned, "observe", fail)
+        with pytest.raises(RuntimeError, match="kernel"):
+            draft(drafter, state, 5, 3)
+    assert (state.waiting_rows, state.learned.length, state.length) == (24, 0, 24)
+    assert same(draft(drafter, state, 5, 3), draft(drafter, whole, 5, 3))
+
+
+def test_proposes_as_many_as_either_can(learned):
+    assert make(learned).max_draft == 32 > learned.max_draft
+    short = HybridDrafter(NgramDrafter(NgramOptions(max_draft=1)), learned)
+    assert short.max_draft == learned.max_draft > 1
 
 
 def test_tails_carry_both(learned):
@@ -211,6 +240,9 @@ def test_tails_carry_both(learned):
         assert same(draft(drafter, restored, tip, 3), draft(drafter, state, tip, 3))
     assert drafter.restore(tail.ngram, DraftSampling()) is None
     assert drafter.export_tail(state, 41) is None
+    state.ngram.truncate(39)
+    assert drafter.export_tail(state, 40) is None, "half of it is missing"
+    state.ngram.index.append(REPEATING[15])
     drafter.audit([state, restored])
 
 

@@ -160,6 +160,16 @@ def test_confidence_ends_the_chain(tmp_path, target):
     assert len(lengths) > 1
 
 
+def test_a_confidence_at_the_threshold_is_enough(tmp_path, target):
+    plain, _ = make(tmp_path / "plain", target)
+    confidences = draft(plain, begin(plain, 20)).confidences
+    least = min(confidences)
+    cutting, _ = make(tmp_path / "cut", target, confidence_threshold=least)
+    assert len(draft(cutting, begin(cutting, 20)).tokens) == len(confidences) == 4
+    cutting, _ = make(tmp_path / "more", target, confidence_threshold=least * (1 + 1e-9))
+    assert len(draft(cutting, begin(cutting, 20)).tokens) == confidences.index(least)
+
+
 def test_batch_equals_alone(tmp_path, target):
     drafter, _ = make(tmp_path, target, confidence_threshold=0.02)
     samplings = [DraftSampling(), DraftSampling(0.7, 3, STREAM_DRAFT), DraftSampling()]

@@ -210,6 +210,22 @@ def test_a_cut_copy_is_judged_all_the_same():
     assert state.statistics.accuracy(4) < before
 
 
+def test_a_copy_is_judged_to_its_end_whatever_is_proposed_meanwhile():
+    """Only its first token was kept; the text goes on as the rest of it said."""
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4, 5, 6, 1])
+    assert propose(drafter, state, 2, 3) == [3, 4, 5]
+    for token, following in ((2, 3), (3, 4), (4, 5)):
+        observe(drafter, state, [token])
+        propose(drafter, state, following, 1)
+    observe(drafter, state, [5])
+    priors = {2: 0.3, 3: 0.5, 4: 0.6}
+    for matched, prior in priors.items():
+        assert state.statistics.accuracy(matched) == pytest.approx((1 + 8 * prior) / 9)
+    assert state.statistics.accuracy(5) == 0.7
+
+
 def test_continues_a_loop_with_its_period():
     drafter = NgramDrafter()
     state = drafter.begin(DraftSampling())
@@ -251,6 +267,7 @@ def test_tail_restores_the_published_position():
     assert restored.length == 5
     assert propose(drafter, restored, 3, 4) == propose(drafter, state, 3, 4) == [1, 2, 3, 1]
     assert drafter.export_tail(state, 6) is None
+    assert drafter.export_tail(state, 0) is None
 
 
 def test_cost_of_a_lookup_does_not_grow_with_the_text():
