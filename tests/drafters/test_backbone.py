@@ -13,6 +13,7 @@ from drafter_toys import (
     V,
     block_tensors,
     draft,
+    drafts,
     load,
     make_target,
     zlab_config,
@@ -177,7 +178,7 @@ def test_ragged_batch_equals_alone(tmp_path, target):
     drafter = load(tmp_path, target, config_of("mixed"))
     states = [session(drafter, random_taps(count, seed=count)) for count in (3, 64, 31, 100, 1)]
     tips, lengths = [1, 2, 3, 4, 5], [5, 1, 3, 2, 4]
-    together = drafter.propose(states, tips, lengths)
+    together = drafts(drafter, states, tips, lengths)
     for state, tip, length, proposal in zip(states, tips, lengths, together, strict=True):
         assert proposal.tokens == draft(drafter, state, tip, length).tokens
         assert proposal.tokens == draft(drafter, state, tip).tokens[:length]
@@ -338,7 +339,7 @@ class TestDFlash2:
     def test_batch_equals_alone(self, tmp_path, target):
         drafter, _ = self.make(tmp_path, target)
         states = [session(drafter, random_taps(count, count)) for count in (3, 50, 12)]
-        together = drafter.propose(states, [1, 2, 3], [5, 2, 4])
+        together = drafts(drafter, states, [1, 2, 3], [5, 2, 4])
         for state, tip, length, proposal in zip(
             states, [1, 2, 3], [5, 2, 4], together, strict=True
         ):

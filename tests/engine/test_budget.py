@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from drafters import drafter_toys as toys
+from outrider.assembly.drafter import DrafterChoice
 from outrider.assembly.engine import make_engine
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
-from outrider.drafters.context import ContextDrafter
+from outrider.drafters.context.drafter import ContextDrafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Engine, Request
@@ -186,12 +187,43 @@ def test_draft_pages_count_and_reach_the_context(
     assert all(o.metrics.speculation.faults == 0 for o in outputs)
 
 
-def test_a_joined_drafter_counts_both_parts(tmp_path: Path) -> None:
-    target = toy_target()
-    config = toys.zlab_config()
-    folder = toys.write_folder(tmp_path, config, toys.block_tensors(config))
-    learned = toys.load_drafter(folder, target.model, 8)
-    assert HybridDrafter(NgramDrafter(), learned).page_nbytes == learned.page_nbytes > 0
+#: Keys and values of 32 tokens in 2 heads of 16 floats, per layer.
+LAYER_PAGE = 2 * 32 * 2 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [("DFlashDraftModel", 2), ("DFlash2DraftModel", 2), ("DSparkDraftModel", 2), ("mtp", 1)],
+)
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_drafters_page_is_known_before_it_is_loaded(
+    tmp_path: Path, kind: str, layers: int, copies: bool
+) -> None:
+    options = {"conv_kernel_size": 3, "conv_group_size": 16, "selector_rank": 8}
+    config = toys.mtp_config() if kind == "mtp" else toys.zlab_config(kind, top=options)
+    folder = toys.write_folder(tmp_path, {**config, "selector_top_k": 4}, {})
+    choice = DrafterChoice(copies, folder)
+    assert choice.page_nbytes(toy_target()) == layers * LAYER_PAGE
+    assert DrafterChoice(copies).page_nbytes(toy_target()) == 0
+
+
+@pytest.mark.parametrize("kind", ["DSparkDraftModel", "mtp"])
+def test_draft_pages_count_where_copies_go_first(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learned half of ``auto`` has pages, and they are of the same budget."""
+    target, folder = toy_target(), toy_folder(tmp_path, kind)
+    monkeypatch.setattr("outrider.assembly.drafter.shipped_for", lambda config: folder)
+    room = 5 * target.model.allocate(1).page_nbytes
+    config = EngineConfig(kv_cache_memory_bytes=room, max_num_seqs=3, draft_length=3)
+    engine, found = make_engine(target, "auto", config)
+    drafter = engine._drafter
+    assert isinstance(drafter, HybridDrafter)
+    assert isinstance(drafter.learned, ContextDrafter)
+    assert drafter.page_nbytes == LAYER_PAGE * (1 if kind == "mtp" else 2)
+    stores = (engine._pool.store, drafter.learned.pool.store)
+    assert sum(store.pages * store.page_nbytes for store in stores) == found.nbytes <= room
+    assert stores[0].pages == stores[1].pages == found.pages
     assert NgramDrafter().page_nbytes == 0
 
 

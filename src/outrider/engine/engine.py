@@ -31,7 +31,7 @@ from outrider.session.round import Rounds
 from outrider.session.session import SpecSession
 from outrider.session.share import Share, Verdict, Work
 from outrider.session.stream import StreamLimits, TokenStream
-from outrider.session.worth import CostCurve, Pace, Worth
+from outrider.session.worth import EXPECTED_ACCEPTANCE, CostCurve, Pace, Worth
 from outrider.types.errors import OutriderError, RequestError
 from outrider.types.output import Delta, RequestOutput
 from outrider.types.sizes import show_bytes
@@ -84,7 +84,7 @@ class Engine:
         self._runner = Runner(target.model, self._pool.store, taps)
         self._drafting = Drafting(drafter, target.config.vocab_size, config.confidence_threshold)
         if drafter is not None and config.draft_length is None:
-            self._drafting.worth = worth or self._prices(drafter)
+            self._drafting.worth = worth or self._prices()
         self._rounds = Rounds(self._drafting)
         self._gumbel = _gumbel_of(target)
         self._parents: dict[str, ParentRequest] = {}
@@ -345,13 +345,13 @@ class Engine:
         # Without a drafter the same phases run, with nothing to do.
         return (drafted - began, committed - judged) if self._drafter is not None else (0.0, 0.0)
 
-    def _prices(self, drafter: Drafter) -> Worth:
+    def _prices(self) -> Worth:
         """Prices of this target's passes and of this drafter's drafts, measured."""
         curve = CostCurve(self._runner.profile(self._pool, self._max_len))
         rows = min(PROFILE_ROWS, self._max_len)
         taps = self._runner.scratch_taps(self._pool, rows)
         seconds = self._drafting.profile(taps, self._max_len)
-        return Worth(curve, seconds, drafter.expected_acceptance)
+        return Worth(curve, seconds, EXPECTED_ACCEPTANCE)
 
     def _price(self, shares: Sequence[Share], draft_seconds: float, seconds: float) -> None:
         """Note what a round of decoding cost; rounds that feed prompts have another shape."""

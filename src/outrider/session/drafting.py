@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -14,6 +14,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -35,8 +36,6 @@ USELESS_SHARE: Final = 0.01
 PROFILE_ROWS: Final = 4
 #: Drafts of a profile.
 PROFILE_TURNS: Final = 3
-
-_Ask = Callable[[Drafter, Sequence[Share]], Sequence[Proposal | DrafterFault]]
 
 
 class Drafting:
@@ -71,19 +70,20 @@ class Drafting:
         """Put a draft into every share for which one is sound and worth it."""
         if self._drafter is None:
             return
-        full: list[Share] = []
-        brief: list[Share] = []
-        for share in shares:
-            if share.work.draft_length > 0:
-                (full if self._wants(share) else brief).append(share)
-        for asked, ask in ((full, _propose), (brief, _glance)):
-            for share, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
-                share.draft = self._cut(share, self._checked(share, proposal))
+        asked = [share for share in shares if share.work.draft_length > 0]
+        requests = [self._request(share) for share in asked]
+        for share, proposal in zip(asked, _answers(self._drafter, requests), strict=True):
+            share.draft = self._cut(share, self._checked(share, proposal))
 
-    def _wants(self, share: Share) -> bool:
-        """Whether a full draft is expected to pay in this session."""
-        pace = share.work.session.pace
-        return pace is None or self.worth is None or pace.wants(share.work.draft_length, self.worth)
+    def _request(self, share: Share) -> DraftRequest:
+        """What to ask for: what costs nothing only, where no more is expected to pay."""
+        session, most = share.work.session, share.work.draft_length
+        state, pace, budget = session.draft_state, session.pace, most
+        if state is None:
+            raise InvariantError("a session without a drafter was asked to draft")
+        if pace is not None and self.worth is not None:
+            budget = pace.asked if pace.wants(most, self.worth) else 0
+        return DraftRequest(state, session.stream.tip, most, budget)
 
     def _checked(self, share: Share, proposal: Proposal | DrafterFault) -> Proposal:
         """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
@@ -166,7 +166,8 @@ class Drafting:
                 rows = CommittedRows(tokens, start, seen)
                 began = time.perf_counter()
                 self._drafter.observe([state], [rows])
-                self._drafter.propose([state], [start + count], [self._drafter.max_draft])
+                whole = self._drafter.max_draft
+                self._drafter.propose([DraftRequest(state, start + count, whole, whole)])
                 seconds.append(time.perf_counter() - began)
         except Exception as fault:  # whatever a drafter does, decoding goes on
             _log.debug("profiling the drafter failed: %r", fault)
@@ -223,55 +224,24 @@ class Drafting:
             _log.debug("observing alone failed: %r", fault)
 
 
-def _propose(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts in full, of as many tokens as each session's pace asks for."""
-    paces = [share.work.session.pace for share in shares]
-    states, tips, lengths = _wanted(shares)
-    asked = [
-        length if pace is None else pace.asked for pace, length in zip(paces, lengths, strict=True)
-    ]
-    return drafter.propose_within(states, tips, lengths, asked)
-
-
-def _glance(drafter: Drafter, shares: Sequence[Share]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts that cost next to nothing."""
-    return drafter.glance(*_wanted(shares))
-
-
-def _wanted(shares: Sequence[Share]) -> tuple[list[DraftState], list[int], list[int]]:
-    """States, tips and lengths."""
-    return (
-        [_state(share) for share in shares],
-        [share.work.session.stream.tip for share in shares],
-        [share.work.draft_length for share in shares],
-    )
-
-
 def _answers(
-    ask: _Ask, drafter: Drafter, asked: Sequence[Share]
+    drafter: Drafter, requests: Sequence[DraftRequest]
 ) -> Sequence[Proposal | DrafterFault]:
-    """One answer per share.
+    """One answer per request.
 
     If the batch fails, each is asked alone: one bad neighbour must not cost the others.
     """
-    if not asked:
+    if not requests:
         return []
     try:
-        proposals = ask(drafter, asked)
+        proposals = drafter.propose(requests)
     except Exception as fault:  # whatever a drafter does, decoding goes on
-        if len(asked) > 1:
-            return [_answers(ask, drafter, [share])[0] for share in asked]
+        if len(requests) > 1:
+            return [_answers(drafter, [request])[0] for request in requests]
         return [DrafterFault(repr(fault))]
-    if len(proposals) != len(asked):
-        return [DrafterFault(f"{len(proposals)} answers for {len(asked)}")] * len(asked)
+    if len(proposals) != len(requests):
+        return [DrafterFault(f"{len(proposals)} answers for {len(requests)}")] * len(requests)
     return proposals
-
-
-def _state(share: Share) -> DraftState:
-    state = share.work.session.draft_state
-    if state is None:
-        raise InvariantError("a session without a drafter was asked to draft")
-    return state
 
 
 def _first(proposal: Proposal, count: int) -> Proposal:

@@ -42,6 +42,9 @@ _PLAIN_EVERY: Final = 100
 _MARGIN: Final = 1.02
 #: Share of plain speed that a drafted token may risk: what it meets with is how estimates learn.
 _TOLERANCE: Final = 0.98
+#: Chance of each position, given the one before it, before any was seen: a guess, which counts as
+#: much as four rounds do.
+EXPECTED_ACCEPTANCE: Final = (0.6, 0.6, 0.55, 0.5)
 
 
 class CostCurve:

@@ -16,13 +16,12 @@ counting slots by their token changes nothing. (DeepSeek-V3, arXiv 2412.19437; Q
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from outrider.caches.paged import PagedCache
-from outrider.caches.pool import OutOfPages
 from outrider.config.drafter import MtpConfig
 from outrider.drafters.base import (
     CommittedRows,
@@ -32,91 +31,19 @@ from outrider.drafters.base import (
     Proposal,
     Tail,
 )
-from outrider.drafters.context import Ask, ContextDrafter, ContextState, ContextTail, all_finite
-from outrider.drafters.dflash import stack_spreads
-from outrider.drafters.head import DraftHead, argmax_lowest, draw_token
-from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.tensors import new_floats, token_ids
+from outrider.drafters.context.drafter import ContextDrafter, all_finite
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.state import ContextState
+from outrider.drafters.context.tail import ContextTail
+from outrider.drafters.head import DraftHead, argmax_lowest
+from outrider.drafters.mtp.chain import DraftChain
+from outrider.drafters.mtp.state import MtpState, mtp_state
+from outrider.kernels.rows import Rows
+from outrider.kernels.tensors import token_ids
 from outrider.kernels.values import StackWeights
 from outrider.models.dense import DenseModel
 from outrider.models.layers import LayerFormat, LayerReader, TensorSource
 from outrider.models.rotary import rotary_table
-
-
-class HiddenStates:
-    """The target's hidden states of one session, kept so that any committed slot can be rewritten.
-
-    Pieces are shared between forks and never written to.
-    """
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._pieces: list[Tensor] = []
-
-    def append(self, start: int, states: Tensor) -> None:
-        """Add states [n, H] of positions from ``start`` on."""
-        self._starts.append(start)
-        self._pieces.append(states)
-
-    def at(self, position: int) -> Tensor | None:
-        """The state of a position, float32 [H], or None if it was not kept."""
-        index = bisect_right(self._starts, position) - 1
-        if index < 0:
-            return None
-        piece, offset = self._pieces[index], position - self._starts[index]
-        return piece[offset] if offset < len(piece) else None
-
-    def truncate(self, length: int) -> None:
-        """Forget states at and after position ``length``."""
-        while self._starts and self._starts[-1] >= length:
-            self._starts.pop()
-            self._pieces.pop()
-        if self._pieces:
-            self._pieces[-1] = self._pieces[-1][: length - self._starts[-1]]
-
-    def copy(self) -> HiddenStates:
-        """Return an independent list of the same states."""
-        twin = HiddenStates()
-        twin._starts, twin._pieces = list(self._starts), list(self._pieces)
-        return twin
-
-
-class MtpState(ContextState):
-    """Cached slots, and the target's hidden states they were made from.
-
-    Attributes:
-        hidden: target states by position.
-    """
-
-    def __init__(
-        self, cache: PagedCache, sampling: DraftSampling, hidden: HiddenStates | None = None
-    ) -> None:
-        super().__init__(cache, sampling)
-        self.hidden = HiddenStates() if hidden is None else hidden
-
-    def truncate(self, length: int) -> None:
-        """Forget slots and states at and after ``length``."""
-        super().truncate(length)
-        self.hidden.truncate(length)
-
-    def roll_back(self, length: int) -> None:
-        """Return to ``length`` slots and states."""
-        super().roll_back(length)
-        self.hidden.truncate(length)
-
-    def fail(self, reason: str, length: int) -> None:
-        """Record a fault, and start cold at ``length``: no earlier state is paired again."""
-        super().fail(reason, length)
-        self.hidden = HiddenStates()
-
-    def fork(self, sampling: DraftSampling | None = None) -> MtpState:
-        """Return an independent state."""
-        return MtpState(self.cache.fork(), sampling or self.sampling, self.hidden.copy())
-
-    def release(self) -> None:
-        """Return every page and forget all states."""
-        super().release()
-        self.hidden = HiddenStates()
 
 
 class MtpDrafter(ContextDrafter):
@@ -138,7 +65,7 @@ class MtpDrafter(ContextDrafter):
         self.config = config
         self.head = head
         self.taps = (target.config.num_layers - 1,)
-        self.max_draft = self.default_draft = c.depth
+        self.max_draft = c.depth
         form = LayerFormat(c.attention_bias, c.attention_bias, c.qk_norm, c.zero_centered)
         reader = LayerReader(c, form, tensors)
         self._norm_token = reader.norm("mtp.pre_fc_norm_embedding.weight", c.hidden_size)
@@ -193,11 +120,11 @@ class MtpDrafter(ContextDrafter):
         return list(torch.split(self.combine(ids, torch.cat(before)), counts))
 
     def _target_states(self, new: CommittedRows) -> Tensor:
-        """What the head reads of the target, float32 [n, H], in memory of its own."""
+        """What the head reads of the target, float32 [n, H]."""
         if new.taps is None:
             raise ValueError("rows without taps are to be passed over")
         if self.config.target_state == "residual":
-            return new.taps.clone()
+            return new.taps
         return self.kernels.rms_norm(new.taps, self.target.norm, self.target.config.rms_eps)
 
     def _write(self, features: Tensor, rows: Rows) -> None:
@@ -212,12 +139,12 @@ class MtpDrafter(ContextDrafter):
 
     # -- proposing -----------------------------------------------------------------------------
 
-    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
-        chains = [_Chain(ask, mtp_state(ask.state)) for ask in asks]
+    def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
+        chains = [DraftChain(request, mtp_state(request.state)) for request in requests]
         try:
             for chain in chains:
-                chain.stage(self)
-            for step in range(max(ask.length for ask in asks)):
+                chain.stage(self.pool.store)
+            for step in range(max(request.length for request in requests)):
                 live = [chain for chain in chains if chain.open]
                 if live:
                     self._step(step, live)
@@ -226,7 +153,7 @@ class MtpDrafter(ContextDrafter):
                 chain.drop()
         return [chain.answer() for chain in chains]
 
-    def _step(self, step: int, chains: list[_Chain]) -> None:
+    def _step(self, step: int, chains: list[DraftChain]) -> None:
         """Advance every open chain by one token."""
         groups = tuple(chain.row(step) for chain in chains)
         ids = token_ids([chain.token for chain in chains], self.kernels.device)
@@ -255,13 +182,11 @@ class MtpDrafter(ContextDrafter):
     def export_tail(self, state: DraftState, upto: int) -> ContextTail | None:
         """Copy out slots below ``upto`` and the target state of the last one."""
         before = mtp_state(state).hidden.at(upto - 1)
-        if before is None:
-            self.tails.refused["export: position not observed"] += 1
+        if before is None and 0 < upto <= state.length:
+            self.tails.refused["export: target state not kept"] += 1
             return None
         tail = super().export_tail(state, upto)
-        if tail is None:
-            return None
-        return ContextTail(tail.upto, tail.rows, tail.shape, before.clone())
+        return None if tail is None or before is None else replace(tail, extra=before.clone())
 
     def restore(self, tail: Tail, sampling: DraftSampling) -> MtpState | None:
         """Rebuild a state at the tail's position, or refuse if the tail does not suffice."""
@@ -273,80 +198,3 @@ class MtpDrafter(ContextDrafter):
         mine = mtp_state(state)
         mine.hidden.append(tail.upto - 1, tail.extra[None])
         return mine
-
-
-class _Chain:
-    """One session's chain of drafted tokens.
-
-    Attributes:
-        open: whether it goes on.
-        token: the token to feed next.
-        hidden: the state it is paired with, float32 [H].
-        confidences: probability of the likeliest token at each step taken.
-    """
-
-    def __init__(self, ask: Ask, state: MtpState) -> None:
-        self._ask = ask
-        self._state = state
-        self._tokens: list[int] = []
-        self._spreads: list[Tensor | None] = []
-        self._fault: str | None = None
-        self._group: RowGroup | None = None
-        before = state.hidden.at(state.length - 1)
-        self.open = before is not None
-        self.token = ask.tip
-        self.hidden = new_floats(0) if before is None else before
-        self.confidences: list[float] = []
-
-    def stage(self, drafter: MtpDrafter) -> None:
-        """Stage a slot for every step; the rows are dropped after the chain."""
-        if not self.open:
-            return
-        try:
-            self._group = self._state.stage(self._ask.length, drafter.pool.store)
-        except OutOfPages:
-            self.fail("the draft cache is out of pages")
-
-    def drop(self) -> None:
-        """Forget the staged slots."""
-        if self._group is not None:
-            self._state.cache.commit(0)
-
-    def row(self, step: int) -> RowGroup:
-        """The slot of a step."""
-        if self._group is None:
-            raise RuntimeError("an open chain has staged its slots")
-        return RowGroup(self._group.start + step, 1, self._group.pages, self._group.floor)
-
-    def take(self, head: DraftHead, likeliest: int, logits: Tensor, hidden: Tensor) -> None:
-        """Choose a token from logits [V'] and feed it next with ``hidden``."""
-        sampling, token, spread = self._state.sampling, likeliest, None
-        if sampling.temperature > 0:
-            position = self._state.length + 1 + len(self._tokens)
-            token, spread = draw_token(head, logits, sampling, position)
-        self._tokens.append(token)
-        self._spreads.append(spread)
-        self.token, self.hidden = token, hidden
-        self.open = len(self._tokens) < self._ask.length
-
-    def fail(self, reason: str) -> None:
-        """End the chain with a fault."""
-        self._fault = reason
-        self.open = False
-
-    def answer(self) -> Proposal | DrafterFault:
-        """What was drafted, or the fault."""
-        if self._fault is not None:
-            return DrafterFault(self._fault)
-        return Proposal(self._tokens, stack_spreads(self._spreads), self.confidences)
-
-
-def mtp_state(state: DraftState) -> MtpState:
-    """Narrow a state to this module's.
-
-    Raises:
-        TypeError: it belongs to another drafter.
-    """
-    if not isinstance(state, MtpState):
-        raise TypeError("the state belongs to another drafter")
-    return state

@@ -1,4 +1,4 @@
-"""Heads that walk a block from left to right: Markov bias and confidence (arXiv 2607.05147).
+"""Heads that decode a block from left to right: Markov bias and confidence (arXiv 2607.05147).
 
 The backbone predicts all rows of a block at once and independently. A Markov head restores the
 dependence of each token on the one before it by adding a low-rank bias to the logits:
@@ -71,7 +71,7 @@ class VanillaMarkov(MarkovHead):
     """The bias depends on the token before alone."""
 
     def weights(self, ids: Tensor | None) -> MarkovWeights:
-        """The bias, for the fused draft; ``ids`` are the target ids of draft ids, or None."""
+        """The bias, for the fused operator; ``ids`` are the target ids of draft ids, or None."""
         return MarkovWeights(self._tokens, self._out, ids)
 
     def step(self, hidden: Tensor, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
