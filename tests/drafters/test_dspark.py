@@ -202,7 +202,7 @@ def test_states_that_are_not_finite_are_a_fault_of_their_session(
 ):
     """In the fused draft (vanilla) and in the composed one; neighbours draft as if alone."""
     drafter = load(tmp_path, target, config_of(kind, enable_confidence_head=confidence))
-    assert (drafter._weights is not None) == (kind == "vanilla")
+    assert (drafter._fused is not None) == (kind == "vanilla")
     states = [begin(drafter, n, n) for n in (30, 40, 50)]
     expected = [draft(drafter, state) for state in states]
     page = states[1].cache.pages[1] * PAGE_TOKENS
