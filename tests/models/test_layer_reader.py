@@ -42,7 +42,8 @@ class Checkpoint:
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> RawWeight:
         self.asked[name] = shape
-        self.kept[name] = torch.randn(shape, generator=torch.Generator().manual_seed(len(self.asked)))
+        random = torch.Generator().manual_seed(len(self.asked))
+        self.kept[name] = torch.randn(shape, generator=random)
         return raw_float(name, self.kept[name])
 
 
