@@ -4,6 +4,10 @@ Contract of every operator: a row's bits depend on that row's inputs alone, neve
 share the call, which they are, or where the row stands among them. Reductions run in an order
 fixed by the weight's shape and by absolute token position.
 
+Weights come as values (``values``) and are prepared once, when they are checked; what an
+implementation makes of them, its handles (``handles``), only it can read: another's is refused with
+TypeError.
+
 Shapes: n rows, H hidden, F intermediate, h query heads, g key/value heads, d head width, V
 vocabulary. Activations are float32.
 """
