@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config
 
 from outrider.drafters.base import CommittedRows, DraftSampling
-from outrider.kernels.philox import STREAM_DRAFT
+from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN, gumbel_noise
 from outrider.kernels.rows import RowGroup, Rows
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -365,3 +365,21 @@ class TestDFlash2:
         assert torch.allclose(q.sum(-1), torch.ones(5))
         assert bool((q.count_nonzero(-1) <= 10).all())
         assert all(q[row, token] > 0 for row, token in enumerate(proposal.tokens))
+
+    @pytest.mark.parametrize("stream", [STREAM_DRAFT, STREAM_TOKEN])
+    def test_draws_with_the_noise_of_each_tokens_position(self, tmp_path, target, stream):
+        """What is drawn from is known on the drafter's stream, and is the same on the target's."""
+        drafter, _ = self.make(tmp_path, target)
+        before, row_tokens = 5, []
+        state = drafter.begin(DraftSampling(0.8, 3, stream))
+        drafter.observe([state], [CommittedRows([1] * 9, 0, random_taps(9))])
+        hidden = drafter.backbone.forward_round(
+            drafter.block_embeddings([5]), _rows(drafter, state), drafter.pool.store
+        )[1:]
+        unary, ids = drafter.selector.candidates(drafter.head.logits(hidden))
+        for row, state_of in enumerate(drafter.selector.project(hidden)):
+            scores = drafter.selector.scores(unary[row], ids[row], state_of, before) / 0.8
+            noise = gumbel_noise(3, stream, 9 + 1 + row, ids[row].numpy())
+            before = int(ids[row][int((scores + torch.from_numpy(noise)).argmax())])
+            row_tokens.append(before)
+        assert draft(drafter, state).tokens == row_tokens

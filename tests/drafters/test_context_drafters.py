@@ -260,6 +260,21 @@ def test_faults_stay_within_their_session(drafter):
     assert all(isinstance(a, Proposal) for a in drafts(drafter, states, [1] * 7, [5] * 7))
 
 
+@pytest.mark.parametrize("rows", [[0], [1, 3]])
+def test_states_that_are_not_finite_spoil_one_round(drafter, rows):
+    """Also where the last is one of them, which a slot after it would be paired with."""
+    state = begin(drafter, 10)
+    taps = taps_of(drafter, 4, start=10)
+    taps[rows, 5] = float("nan")
+    drafter.observe([state], [CommittedRows(tokens_of(4, start=10), 10, taps)])
+    assert "states at 10..13 are not finite" in str(draft(drafter, state))
+    for _ in range(2):
+        feed(drafter, state, 3)
+        assert len(draft(drafter, state).tokens) == drafter.max_draft
+    assert state.length == 20
+    assert state.cache.floor == (15 if isinstance(drafter, MtpDrafter) else 14)
+
+
 def test_poisoned_pages_stay_within_their_session(drafter):
     states = [begin(drafter, n, n) for n in (30, 40, 50)]
     expected = draft(drafter, states[0]), draft(drafter, states[2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from drafter_toys import (
@@ -65,6 +67,17 @@ def test_copies_long_matches_and_predicts_the_rest(learned):
     for place, tip in ((1, 5), (2, 99)):
         assert same(answers[place], draft(learned, states[place].learned, tip, 3))
     drafter.audit(states)
+
+
+def test_a_match_that_is_just_long_enough_is_copied(learned):
+    drafter = make(learned)
+    for matched in (6, 5):
+        state = drafter.begin(DraftSampling())
+        observe(drafter, state, [*range(50, 60), 99, *range(59 - matched, 58)])
+        assert drafter.ngram.match_length(state.ngram, 58) == matched
+        found = draft(drafter, state, 58, 3)
+        assert found.copied == (matched == 6)
+        assert (found.tokens[:2] == [59, 99]) == (matched == 6)
 
 
 def test_only_predictions_are_held_to_what_was_asked_for(learned):
@@ -255,6 +268,16 @@ def test_refused_half_returns_the_other(tmp_path, target):
     assert drafter.restore(tail, DraftSampling()) is None
     assert learned.pool.num_free == 0
     state.release()
+    assert learned.pool.num_used == 0
+
+
+def test_a_refused_text_returns_the_learned_half(learned):
+    drafter = make(learned)
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, FRESH + REPEATING)
+    tail = drafter.export_tail(state, 48)
+    state.release()
+    assert drafter.restore(replace(tail, ngram=tail.learned), DraftSampling()) is None
     assert learned.pool.num_used == 0
 
 

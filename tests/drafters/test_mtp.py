@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from drafter_toys import (
@@ -27,7 +28,7 @@ from drafter_toys import (
 
 from outrider.drafters.base import CommittedRows, DraftSampling, Proposal
 from outrider.drafters.mtp.hidden_states import HiddenStates
-from outrider.kernels.philox import STREAM_DRAFT
+from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN, gumbel_noise
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +169,24 @@ def test_a_confidence_at_the_threshold_is_enough(tmp_path, target):
     assert len(draft(cutting, begin(cutting, 20)).tokens) == len(confidences) == 4
     cutting, _ = make(tmp_path / "more", target, confidence_threshold=least * (1 + 1e-9))
     assert len(draft(cutting, begin(cutting, 20)).tokens) == confidences.index(least)
+
+
+def test_draws_with_the_targets_noise_at_each_tokens_position(tmp_path, target):
+    """Greedy and drawn chains share their first state: its logits and the noise give the token."""
+    drafter, config = make(tmp_path, target)
+    oracle = Oracle(target, config, mtp_tensors(config))
+    state = begin(drafter, 20, sampling=DraftSampling(0.9, 77, STREAM_TOKEN))
+    proposal = draft(drafter, state)
+    states = oracle.norm(taps_of(drafter, 20).double(), oracle.target_norm, 1e-5)
+    fed, hidden = [*tokens_of(20)[1:], 5], list(states)
+    for place, token in enumerate(proposal.tokens):
+        out = oracle.run(torch.tensor(fed), torch.stack(hidden), torch.arange(1, len(fed) + 1))[-1]
+        noise = gumbel_noise(77, STREAM_TOKEN, 20 + 1 + place, np.arange(V))
+        assert token == int(((oracle.embedding @ out) / 0.9 + torch.from_numpy(noise)).argmax())
+        fed.append(token)
+        hidden.append(out)
+    assert len(proposal.tokens) == 4
+    assert proposal.probabilities is None
 
 
 def test_batch_equals_alone(tmp_path, target):

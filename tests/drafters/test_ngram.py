@@ -226,11 +226,29 @@ def test_a_copy_is_judged_to_its_end_whatever_is_proposed_meanwhile():
     assert state.statistics.accuracy(5) == 0.7
 
 
+def test_a_copy_is_not_judged_by_a_text_that_was_taken_back():
+    drafter = NgramDrafter()
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [1, 2, 3, 4, 1])
+    assert propose(drafter, state, 2, 2) == [3, 4]
+    state.truncate(4)
+    observe(drafter, state, [7, 7, 7])
+    assert [state.statistics.accuracy(matched) for matched in (1, 2, 3)] == [0.25, 0.3, 0.5]
+
+
 def test_continues_a_loop_with_its_period():
     drafter = NgramDrafter()
     state = drafter.begin(DraftSampling())
     observe(drafter, state, [1, 2, 3, 1, 2, 3, 1, 2])
     assert propose(drafter, state, 3, 7) == [1, 2, 3, 1, 2, 3, 1]
+
+
+def test_a_window_counts_tokens_back_to_where_a_match_ends():
+    drafter = NgramDrafter(NgramOptions(window=3))
+    state = drafter.begin(DraftSampling())
+    observe(drafter, state, [5, 6, 1, 2])
+    assert propose(drafter, state, 6, 1) == [1], "it ended two tokens back"
+    assert propose(drafter, state, 5, 1) == [], "it ended three tokens back"
 
 
 def test_no_match_no_draft():

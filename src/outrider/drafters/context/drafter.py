@@ -158,7 +158,7 @@ class ContextDrafter(Drafter):
                 answers[place] = DrafterFault(fault)
         if sound:
             for checked, answer in zip(sound, self._draft(sound), strict=True):
-                answers[checked.place] = self._checked(answer)
+                answers[checked.place] = answer
         return answers
 
     def _fault_of(self, state: ContextState, tip: int) -> str | None:
@@ -172,14 +172,6 @@ class ContextDrafter(Drafter):
         if state.length >= self._limit:
             return f"position {state.length} is beyond the drafter's {self._limit}"
         return None
-
-    def _checked(self, answer: Proposal | DrafterFault) -> Proposal | DrafterFault:
-        vocab = self.target.config.vocab_size
-        if isinstance(answer, Proposal):
-            for token in answer.tokens:
-                if not 0 <= token < vocab:
-                    return DrafterFault(f"token {token} is outside the vocabulary of {vocab}")
-        return answer
 
     # -- tails ---------------------------------------------------------------------------------
 
