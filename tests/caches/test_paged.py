@@ -133,6 +133,37 @@ def test_a_tail_lands_where_it_came_from() -> None:
     assert contents(pool, twin) == list(range(64, 90))
 
 
+def test_what_lies_below_an_adopted_tail_is_zero() -> None:
+    """A masked read multiplies it by zero, and NaN times zero is NaN."""
+    pool = make_pool()
+    cache = PagedCache(pool)
+    feed(pool, cache, list(range(100)), 100)
+    cache.floor = 70
+    copy = cache.export(70, 90)
+    assert copy.base == 70
+    nan = tuple(torch.full_like(part, torch.nan) for part in copy.pages[0])
+    for page in set(range(pool.store.pages)) - set(cache.pages):
+        pool.store.write_page(page, nan)
+    twin = PagedCache(pool)
+    twin.adopt(copy)
+    below = page_slots(twin.pages, 0, 70)
+    assert isinstance(pool.store, ReferenceStore)
+    assert not pool.store.k[:, below].any()
+    assert not pool.store.v[:, below].any()
+    assert contents(pool, twin) == list(range(70, 90))
+
+
+def test_staged_rows_keep_their_pages() -> None:
+    pool = make_pool()
+    cache = PagedCache(pool)
+    group = cache.stage(100)
+    pages = tuple(cache.pages)
+    cache.commit(1)
+    assert len(cache.pages) == 1
+    assert group.pages == pages
+    assert len(pages) == 4
+
+
 def test_staging_twice_and_overcommitting_are_refused() -> None:
     pool = make_pool()
     cache = PagedCache(pool)

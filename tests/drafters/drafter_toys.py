@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
-from outrider.drafters.base import CommittedRows, DraftSampling
+from outrider.drafters.base import CommittedRows, DraftRequest, DraftSampling
 from outrider.drafters.loading import load_drafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
@@ -217,8 +217,13 @@ def begin(drafter, count: int, seed: int = 3, sampling: DraftSampling | None = N
 
 def draft(drafter, state, tip: int = 5, length: int | None = None):
     """One session's proposal."""
-    (proposal,) = drafter.propose([state], [tip], [length or drafter.max_draft])
-    return proposal
+    return drafts(drafter, [state], [tip], [length or drafter.max_draft])[0]
+
+
+def drafts(drafter, states, tips, lengths):
+    """The proposals of many sessions, drafted together and in full."""
+    asked = zip(states, tips, lengths, strict=True)
+    return drafter.propose([DraftRequest(state, tip, most, most) for state, tip, most in asked])
 
 
 def fresh_draft(drafter, count: int, seed: int = 3, tip: int = 5):

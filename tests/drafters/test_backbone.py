@@ -13,6 +13,7 @@ from drafter_toys import (
     V,
     block_tensors,
     draft,
+    drafts,
     load,
     make_target,
     zlab_config,
@@ -21,7 +22,7 @@ from transformers import DynamicCache
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Config
 
 from outrider.drafters.base import CommittedRows, DraftSampling
-from outrider.kernels.philox import STREAM_DRAFT
+from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN, gumbel_noise
 from outrider.kernels.rows import RowGroup, Rows
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -177,7 +178,7 @@ def test_ragged_batch_equals_alone(tmp_path, target):
     drafter = load(tmp_path, target, config_of("mixed"))
     states = [session(drafter, random_taps(count, seed=count)) for count in (3, 64, 31, 100, 1)]
     tips, lengths = [1, 2, 3, 4, 5], [5, 1, 3, 2, 4]
-    together = drafter.propose(states, tips, lengths)
+    together = drafts(drafter, states, tips, lengths)
     for state, tip, length, proposal in zip(states, tips, lengths, together, strict=True):
         assert proposal.tokens == draft(drafter, state, tip, length).tokens
         assert proposal.tokens == draft(drafter, state, tip).tokens[:length]
@@ -266,7 +267,7 @@ class TestPlantedFaults:
 
             def normed(rows):
                 return backbone.kernels.rms_norm(
-                    plain(rows), backbone.stack.layers[0].attn_norm, 1e-6
+                    plain(rows), backbone.weights.layers[0].attn_norm, 1e-6
                 )
 
             backbone.context_features = normed
@@ -338,7 +339,7 @@ class TestDFlash2:
     def test_batch_equals_alone(self, tmp_path, target):
         drafter, _ = self.make(tmp_path, target)
         states = [session(drafter, random_taps(count, count)) for count in (3, 50, 12)]
-        together = drafter.propose(states, [1, 2, 3], [5, 2, 4])
+        together = drafts(drafter, states, [1, 2, 3], [5, 2, 4])
         for state, tip, length, proposal in zip(
             states, [1, 2, 3], [5, 2, 4], together, strict=True
         ):
@@ -364,3 +365,21 @@ class TestDFlash2:
         assert torch.allclose(q.sum(-1), torch.ones(5))
         assert bool((q.count_nonzero(-1) <= 10).all())
         assert all(q[row, token] > 0 for row, token in enumerate(proposal.tokens))
+
+    @pytest.mark.parametrize("stream", [STREAM_DRAFT, STREAM_TOKEN])
+    def test_draws_with_the_noise_of_each_tokens_position(self, tmp_path, target, stream):
+        """What is drawn from is known on the drafter's stream, and is the same on the target's."""
+        drafter, _ = self.make(tmp_path, target)
+        before, row_tokens = 5, []
+        state = drafter.begin(DraftSampling(0.8, 3, stream))
+        drafter.observe([state], [CommittedRows([1] * 9, 0, random_taps(9))])
+        hidden = drafter.backbone.forward_round(
+            drafter.block_embeddings([5]), _rows(drafter, state), drafter.pool.store
+        )[1:]
+        unary, ids = drafter.selector.candidates(drafter.head.logits(hidden))
+        for row, state_of in enumerate(drafter.selector.project(hidden)):
+            scores = drafter.selector.scores(unary[row], ids[row], state_of, before) / 0.8
+            noise = gumbel_noise(3, stream, 9 + 1 + row, ids[row].numpy())
+            before = int(ids[row][int((scores + torch.from_numpy(noise)).argmax())])
+            row_tokens.append(before)
+        assert draft(drafter, state).tokens == row_tokens

@@ -10,6 +10,7 @@ from drafter_toys import (
     begin,
     block_tensors,
     draft,
+    drafts,
     feed,
     fresh_draft,
     load,
@@ -24,9 +25,16 @@ from drafter_toys import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outrider.drafters.base import CommittedRows, DrafterFault, DraftSampling, Proposal
-from outrider.drafters.context import Ask, ContextTail
-from outrider.drafters.mtp import MtpDrafter
+from outrider.drafters.base import (
+    CommittedRows,
+    DrafterFault,
+    DraftRequest,
+    DraftSampling,
+    Proposal,
+)
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.tail import ContextTail
+from outrider.drafters.mtp.drafter import MtpDrafter
 from outrider.drafters.ngram import NgramDrafter, NgramState
 from outrider.kernels.rows import PAGE_TOKENS
 
@@ -114,25 +122,32 @@ def test_another_drafters_state_is_refused(drafter):
     foreign = NgramDrafter().begin(DraftSampling())
     assert isinstance(foreign, NgramState)
     with pytest.raises(TypeError, match="another drafter"):
-        drafter.propose([foreign], [1], [1])
+        drafts(drafter, [foreign], [1], [1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_history_equals_a_fresh_state(tmp_path, target, kind):
-    """Property: observing in pieces, rolling back and forking lead to the state of one pass."""
+    """Property: observing in pieces, rolling back and forking lead to the state of one pass.
+
+    MTP goes back to where the last rows began, or a page, and starts cold further back.
+    """
     drafter = make(kind, tmp_path, target)
 
     @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def run(data):
-        states = [drafter.begin(DraftSampling())]
+        states, lowest = [drafter.begin(DraftSampling())], 0
         try:
             for _ in range(data.draw(st.integers(1, 6))):
+                length = states[-1].length
                 match data.draw(st.sampled_from(["feed", "feed", "truncate", "fork"])):
                     case "feed":
                         feed(drafter, states[-1], data.draw(st.integers(1, 40)))
+                        if "mtp" in kind:
+                            page_back = states[-1].length - PAGE_TOKENS + 1
+                            lowest = max(lowest, min(length, page_back))
                     case "truncate":
-                        states[-1].truncate(data.draw(st.integers(0, states[-1].length)))
+                        states[-1].truncate(data.draw(st.integers(lowest, length)))
                     case "fork":
                         states.append(states[-1].fork())
             drafter.audit(states)
@@ -183,6 +198,30 @@ def test_cold_start_reads_nothing_below_its_floor(drafter):
     assert same(cold, draft(drafter, clean))
 
 
+def rows_of(state, first, end):
+    """Indices of a state's rows [first, end) in the store."""
+    pages = state.cache.pages
+    return [pages[at // PAGE_TOKENS] * PAGE_TOKENS + at % PAGE_TOKENS for at in range(first, end)]
+
+
+def test_no_row_below_a_floor_is_left_as_it_was(drafter):
+    """Masked rows may be read and multiplied by zero: what lay there must not be a NaN."""
+    store = drafter.pool.store
+    store.k.fill_(float("nan"))
+    store.v.fill_(float("nan"))
+    cold = drafter.begin(DraftSampling())
+    drafter.observe([cold], [CommittedRows(tokens_of(70), 0, None)])
+    feed(drafter, cold, 100)
+    tail = drafter.export_tail(cold, cold.length)
+    restored = [] if tail is None else [drafter.restore(tail, DraftSampling())]
+    for state in (cold, *restored):
+        below, floor = rows_of(state, 0, state.cache.floor), state.cache.floor
+        assert len(below) >= 70
+        for part in (store.k, store.v):
+            assert not part[:, below].any()
+            assert part[:, rows_of(state, floor, state.length)].isfinite().all()
+
+
 def test_faults_stay_within_their_session(drafter):
     """Non-finite taps, a gap, a wrong shape, a bad tip: neighbours draft as if alone."""
     expected = [fresh_draft(drafter, n, n, tip=n) for n in (30, 47)]
@@ -205,7 +244,7 @@ def test_faults_stay_within_their_session(drafter):
     states = [good[0], *bad, good[1]]
     drafter.observe(states, rows)
     assert [state.length for state in states] == [30, 14, 14, 16, 14, 14, 47]
-    answers = drafter.propose(states, [30, 1, 1, 1, 1, V, 47], [5] * 7)
+    answers = drafts(drafter, states, [30, 1, 1, 1, 1, V, 47], [5] * 7)
     assert same(answers[0], expected[0])
     assert same(answers[-1], expected[1])
     assert all(isinstance(answer, DrafterFault) for answer in answers[1:-1])
@@ -218,7 +257,22 @@ def test_faults_stay_within_their_session(drafter):
     # Each fault is reported once; afterwards the session drafts from what it has seen since.
     for state in states:
         feed(drafter, state, 3)
-    assert all(isinstance(a, Proposal) for a in drafter.propose(states, [1] * 7, [5] * 7))
+    assert all(isinstance(a, Proposal) for a in drafts(drafter, states, [1] * 7, [5] * 7))
+
+
+@pytest.mark.parametrize("rows", [[0], [1, 3]])
+def test_states_that_are_not_finite_spoil_one_round(drafter, rows):
+    """Also where the last is one of them, which a slot after it would be paired with."""
+    state = begin(drafter, 10)
+    taps = taps_of(drafter, 4, start=10)
+    taps[rows, 5] = float("nan")
+    drafter.observe([state], [CommittedRows(tokens_of(4, start=10), 10, taps)])
+    assert "states at 10..13 are not finite" in str(draft(drafter, state))
+    for _ in range(2):
+        feed(drafter, state, 3)
+        assert len(draft(drafter, state).tokens) == drafter.max_draft
+    assert state.length == 20
+    assert state.cache.floor == (15 if isinstance(drafter, MtpDrafter) else 14)
 
 
 def test_poisoned_pages_stay_within_their_session(drafter):
@@ -227,7 +281,7 @@ def test_poisoned_pages_stay_within_their_session(drafter):
     page = states[1].cache.pages[1]
     rows = slice(page * PAGE_TOKENS, page * PAGE_TOKENS + 8)
     drafter.pool.store.k[:, rows] = float("nan")
-    answers = drafter.propose(states, [5] * 3, [drafter.max_draft] * 3)
+    answers = drafts(drafter, states, [5] * 3, [drafter.max_draft] * 3)
     assert same(answers[0], expected[0])
     assert same(answers[2], expected[1])
     assert isinstance(answers[1], DrafterFault)
@@ -240,7 +294,7 @@ def test_out_of_pages_is_a_fault_of_that_session(tmp_path, target):
         small, large = drafter.begin(DraftSampling()), drafter.begin(DraftSampling())
         feed(drafter, small, 20)
         feed(drafter, large, 200)
-        answers = drafter.propose([small, large], [5, 5], [3, 3])
+        answers = drafts(drafter, [small, large], [5, 5], [3, 3])
         assert isinstance(answers[0], Proposal)
         assert "pages" in str(answers[1])
         assert large.length == 200
@@ -261,6 +315,43 @@ def test_positions_beyond_the_limit(tmp_path, target):
         feed(drafter, state, 30)
         assert state.length == 80
         assert "beyond" in str(draft(drafter, state))
+
+
+def test_observing_exactly_at_the_limit(tmp_path, target):
+    """Rows up to the last position are kept; the first beyond it drops them all."""
+    for kind in ("full", "mtp"):
+        config = mtp_config() if kind == "mtp" else zlab_config()
+        config["max_position_embeddings"] = 50
+        tensors = mtp_tensors(config) if kind == "mtp" else block_tensors(config)
+        drafter = load(tmp_path / kind, target, config, tensors)
+        floor = 1 if kind == "mtp" else 0
+        for pieces in ([50], [49, 1], [20, 30]):
+            state = drafter.begin(DraftSampling())
+            for count in pieces:
+                feed(drafter, state, count)
+            assert (state.length, state.cache.floor, len(state.cache.pages)) == (50, floor, 2)
+            twin = state.fork()
+            twin.truncate(49)
+            assert same(draft(drafter, twin), fresh_draft(drafter, 49))
+            feed(drafter, state, 1)
+            assert (state.length, state.cache.floor, state.cache.pages) == (51, 51, [])
+            twin.release()
+        crossing = drafter.begin(DraftSampling())
+        feed(drafter, crossing, 51)
+        assert (crossing.length, crossing.cache.pages, drafter.pool.num_used) == (51, [], 0)
+
+
+def test_a_budget_bounds_what_is_computed(drafter):
+    state = begin(drafter, 33)
+    whole = draft(drafter, state)
+    for most, budget, count in ((3, 2, 2), (2, 3, 2), (1, 1, 1), (99, 99, drafter.max_draft)):
+        (found,) = drafter.propose([DraftRequest(state, 5, most, budget)])
+        assert found.tokens == whole.tokens[:count]
+    feed(drafter, state, 2)
+    drafter.observe([state], [CommittedRows([1], 40, taps_of(drafter, 1))])
+    assert drafter.propose([DraftRequest(state, 5, 3, 0)]) == [Proposal()]
+    (fault,) = drafter.propose([DraftRequest(state, 5, 3, 1)])
+    assert "rows at 40 do not continue the 35 observed" in str(fault), "kept until it is asked"
 
 
 def test_a_failed_write_leaves_the_state_as_it_was(drafter, monkeypatch):
@@ -309,7 +400,7 @@ def test_restored_drafts_what_the_uninterrupted_one_does(drafter, upto):
 
 def states_of(drafter, state):
     """Final states of a session's next block, [max_draft, H]."""
-    return drafter._hidden([Ask(0, state, 5, drafter.max_draft)])[0]
+    return drafter._hidden([CheckedRequest(0, state, 5, drafter.max_draft)])[0]
 
 
 def test_one_row_less_would_not_suffice(tmp_path, target):

@@ -27,11 +27,11 @@ from gguf import GGMLQuantizationType
 from gguf.quants import quantize
 
 from outrider.drafters.base import DraftSampling
-from outrider.drafters.dflash import DFlashDrafter
-from outrider.drafters.dspark import DSparkDrafter
+from outrider.drafters.block.dflash import DFlashDrafter
+from outrider.drafters.block.dspark import DSparkDrafter
 from outrider.drafters.layouts import default_taps
 from outrider.drafters.loading import load_drafter
-from outrider.drafters.mtp import MtpDrafter
+from outrider.drafters.mtp.drafter import MtpDrafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.types.errors import DrafterError
 
@@ -193,7 +193,7 @@ class TestLayouts:
             tensors["lm_head.weight"] = target.embed(ids).flip(0)
         drafter = load(tmp_path, target, config, tensors)
         state = begin(drafter, 20)
-        hidden = drafter._hidden(_asks(drafter, state))[0]
+        hidden = drafter._hidden(_requests(drafter, state))[0]
         scores = target.logits(hidden)[:, ids]
         best = (scores.flip(-1) if own else scores).argmax(-1)
         tokens = draft(drafter, state).tokens
@@ -293,10 +293,10 @@ def _dequantized(data, shape, form):
     return RawWeight("", tuple(shape), form, data).float()
 
 
-def _asks(drafter, state):
-    from outrider.drafters.context import Ask
+def _requests(drafter, state):
+    from outrider.drafters.context.request import CheckedRequest
 
-    return [Ask(0, state, 5, drafter.max_draft)]
+    return [CheckedRequest(0, state, 5, drafter.max_draft)]
 
 
 def edited(config, **changes):

@@ -11,6 +11,7 @@ from drafter_toys import (
     begin,
     block_tensors,
     draft,
+    drafts,
     fresh_draft,
     load,
     make_target,
@@ -18,10 +19,10 @@ from drafter_toys import (
     zlab_config,
 )
 
-from outrider.drafters.base import DraftSampling
+from outrider.drafters.base import DrafterFault, DraftSampling, Proposal
 from outrider.drafters.head import argmax_lowest
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN, gumbel_noise
-from outrider.kernels.rows import RowGroup, Rows
+from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
 
 RANK = 12
 KEPT = 70
@@ -146,6 +147,21 @@ def test_confidence_cuts_the_draft(tmp_path, target, with_markov):
     assert len(lengths) > 2, f"the thresholds cut at {lengths} only"
 
 
+@pytest.mark.parametrize("kind", ["vanilla", "gated"])
+def test_a_confidence_at_the_threshold_is_enough(tmp_path, target, kind):
+    config = config_of(kind, enable_confidence_head=True)
+    drafter = load(tmp_path / "all", target, config)
+    confidences = draft(drafter, begin(drafter, 30)).confidences
+    least = min(confidences)
+    config["dflash_config"]["confidence_threshold"] = least
+    cutting = load(tmp_path / "cut", target, config)
+    assert len(draft(cutting, begin(cutting, 30)).tokens) == len(confidences) == 6
+    config["dflash_config"]["confidence_threshold"] = np.nextafter(least, 1.0)
+    cutting = load(tmp_path / "more", target, config)
+    found = draft(cutting, begin(cutting, 30))
+    assert len(found.tokens) == len(found.confidences) == confidences.index(least)
+
+
 def test_confidence_bias_may_be_missing(tmp_path, target):
     config = config_of(enable_confidence_head=True)
     tensors = block_tensors(config)
@@ -172,11 +188,50 @@ def test_batch_equals_alone(tmp_path, target, kind):
     states = [begin(drafter, 5 + 30 * i, i, s) for i, s in enumerate(samplings)]
     tips, lengths = [3, 5, 8, 13], [6, 3, 5, 1]
     for state, tip, length, proposal in zip(
-        states, tips, lengths, drafter.propose(states, tips, lengths), strict=True
+        states, tips, lengths, drafts(drafter, states, tips, lengths), strict=True
     ):
         alone = draft(drafter, state, tip, length)
         assert same(proposal, alone)
         assert (proposal.probabilities is None) == (alone.probabilities is None)
+
+
+@pytest.mark.parametrize("confidence", [False, True])
+@pytest.mark.parametrize("kind", ["vanilla", "gated"])
+def test_states_that_are_not_finite_are_a_fault_of_their_session(
+    tmp_path, target, kind, confidence
+):
+    """In the fused draft (vanilla) and in the composed one; neighbours draft as if alone."""
+    drafter = load(tmp_path, target, config_of(kind, enable_confidence_head=confidence))
+    assert (drafter._fused is not None) == (kind == "vanilla")
+    states = [begin(drafter, n, n) for n in (30, 40, 50)]
+    expected = [draft(drafter, state) for state in states]
+    page = states[1].cache.pages[1] * PAGE_TOKENS
+    drafter.pool.store.v[:, page + 3] = float("nan")
+    answers = drafts(drafter, states, [5] * 3, [drafter.max_draft] * 3)
+    for place in (0, 2):
+        assert same(answers[place], expected[place])
+        assert len(answers[place].tokens) == drafter.max_draft
+    assert str(answers[1]) == "the drafter's states are not finite"
+    assert isinstance(answers[1], DrafterFault)
+
+
+@pytest.mark.parametrize("row", [0, 2, 5])
+@pytest.mark.parametrize("confidence", [False, True])
+def test_one_row_that_is_not_finite_spoils_the_fused_draft(
+    tmp_path, target, monkeypatch, row, confidence
+):
+    """Whatever stands before it, and although the draft would be cut before it."""
+    config = config_of(enable_confidence_head=confidence, confidence_threshold=0.5)
+    drafter = load(tmp_path, target, config)
+    sure = torch.full((12,), 0.1)
+    sure[6 + row] = float("nan")
+    chosen = torch.arange(12)
+    monkeypatch.setattr(drafter.kernels, "draft_blocks", lambda *_: (chosen, sure), raising=False)
+    states = [begin(drafter, 9), begin(drafter, 9)]
+    answers = drafts(drafter, states, [5, 5], [6, 6])
+    kept = [] if confidence else [0, 1, 2, 3, 4, 5]
+    assert answers[0] == Proposal(kept, None, [])
+    assert isinstance(answers[1], DrafterFault)
 
 
 class TestDrawing:

@@ -7,6 +7,7 @@ import torch
 from drafter_toys import (
     block_tensors,
     draft,
+    drafts,
     feed,
     load,
     make_target,
@@ -17,7 +18,7 @@ from drafter_toys import (
 )
 
 from outrider.drafters.base import CommittedRows, DraftSampling, Proposal
-from outrider.drafters.context import Ask
+from outrider.drafters.context.request import CheckedRequest
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.select import select
 
@@ -62,7 +63,7 @@ def test_states_are_close_to_the_references(pair):
     """Keys and values may be stored in 8 bits; a structural fault would be far larger."""
     found = []
     for drafter in pair:
-        asks = [Ask(i, state, 5, 5) for i, state in enumerate(sessions(drafter))]
+        asks = [CheckedRequest(i, state, 5, 5) for i, state in enumerate(sessions(drafter))]
         found.append(torch.cat(drafter._hidden(asks)))
     assert float((found[0] - found[1]).norm() / found[0].norm()) < 0.03
 
@@ -70,7 +71,7 @@ def test_states_are_close_to_the_references(pair):
 def test_ragged_batch_equals_alone(pair):
     drafter = pair[1]
     states = sessions(drafter)
-    for state, answer in zip(states, drafter.propose(states, [1, 2, 3], [3, 2, 1]), strict=True):
+    for state, answer in zip(states, drafts(drafter, states, [1, 2, 3], [3, 2, 1]), strict=True):
         tip, length = {3: (1, 3), 80: (2, 2), 33: (3, 1)}[state.length]
         assert answer.tokens == draft(drafter, state, tip, length).tokens
 
@@ -81,7 +82,7 @@ def test_round_equals_block_forward(pair):
     state = drafter.begin(DraftSampling())
     taps = taps_of(drafter, 45)
     drafter.observe([state], [CommittedRows([1] * 45, 0, taps)])
-    by_round = drafter._hidden([Ask(0, state, 5, drafter.max_draft)])[0]
+    by_round = drafter._hidden([CheckedRequest(0, state, 5, drafter.max_draft)])[0]
     features = drafter.backbone.context_features(taps)
     block = drafter.block_embeddings([5])
     by_block = drafter.backbone.forward_block(features, block, torch.arange(45 + len(block)))

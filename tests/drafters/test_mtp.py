@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from drafter_toys import (
@@ -9,10 +10,13 @@ from drafter_toys import (
     KV,
     LAYERS,
     D,
+    H,
     V,
     begin,
     draft,
+    drafts,
     feed,
+    fresh_draft,
     load,
     make_target,
     mtp_config,
@@ -23,8 +27,8 @@ from drafter_toys import (
 )
 
 from outrider.drafters.base import CommittedRows, DraftSampling, Proposal
-from outrider.drafters.mtp import HiddenStates
-from outrider.kernels.philox import STREAM_DRAFT
+from outrider.drafters.mtp.hidden_states import HiddenStates
+from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN, gumbel_noise
 
 
 @pytest.fixture(scope="module")
@@ -157,11 +161,39 @@ def test_confidence_ends_the_chain(tmp_path, target):
     assert len(lengths) > 1
 
 
+def test_a_confidence_at_the_threshold_is_enough(tmp_path, target):
+    plain, _ = make(tmp_path / "plain", target)
+    confidences = draft(plain, begin(plain, 20)).confidences
+    least = min(confidences)
+    cutting, _ = make(tmp_path / "cut", target, confidence_threshold=least)
+    assert len(draft(cutting, begin(cutting, 20)).tokens) == len(confidences) == 4
+    cutting, _ = make(tmp_path / "more", target, confidence_threshold=least * (1 + 1e-9))
+    assert len(draft(cutting, begin(cutting, 20)).tokens) == confidences.index(least)
+
+
+def test_draws_with_the_targets_noise_at_each_tokens_position(tmp_path, target):
+    """Greedy and drawn chains share their first state: its logits and the noise give the token."""
+    drafter, config = make(tmp_path, target)
+    oracle = Oracle(target, config, mtp_tensors(config))
+    state = begin(drafter, 20, sampling=DraftSampling(0.9, 77, STREAM_TOKEN))
+    proposal = draft(drafter, state)
+    states = oracle.norm(taps_of(drafter, 20).double(), oracle.target_norm, 1e-5)
+    fed, hidden = [*tokens_of(20)[1:], 5], list(states)
+    for place, token in enumerate(proposal.tokens):
+        out = oracle.run(torch.tensor(fed), torch.stack(hidden), torch.arange(1, len(fed) + 1))[-1]
+        noise = gumbel_noise(77, STREAM_TOKEN, 20 + 1 + place, np.arange(V))
+        assert token == int(((oracle.embedding @ out) / 0.9 + torch.from_numpy(noise)).argmax())
+        fed.append(token)
+        hidden.append(out)
+    assert len(proposal.tokens) == 4
+    assert proposal.probabilities is None
+
+
 def test_batch_equals_alone(tmp_path, target):
     drafter, _ = make(tmp_path, target, confidence_threshold=0.02)
     samplings = [DraftSampling(), DraftSampling(0.7, 3, STREAM_DRAFT), DraftSampling()]
     states = [begin(drafter, 4 + 40 * i, i, s) for i, s in enumerate(samplings)]
-    answers = drafter.propose(states, [1, 2, 3], [4, 3, 1])
+    answers = drafts(drafter, states, [1, 2, 3], [4, 3, 1])
     for state, tip, length, answer in zip(states, [1, 2, 3], [4, 3, 1], answers, strict=True):
         assert same(answer, draft(drafter, state, tip, length))
     assert answers[1].probabilities.shape == (len(answers[1].tokens), V)
@@ -221,6 +253,70 @@ class TestPlantedFaults:
         assert found.confidences != pytest.approx(confidences, rel=1e-2)
 
 
+# -- what is kept ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", ["plain", "residual"])
+def test_memory_does_not_grow_with_the_session(tmp_path, target, options):
+    """32 states of 64 floats are 8 KiB, whatever came before; a large piece goes with the next."""
+    drafter, _ = make(tmp_path, target, **OPTIONS[options])
+    state = begin(drafter, 201)
+    assert state.hidden.nbytes == 201 * H * 4
+    for _ in range(40):
+        feed(drafter, state, 4)
+        assert state.hidden.nbytes == 32 * H * 4 == 8192
+    twin = state.fork()
+    feed(drafter, twin, 50)
+    assert twin.hidden.nbytes == 51 * H * 4, "the last piece, and the state before it"
+    feed(drafter, twin, 1)
+    assert twin.hidden.nbytes == 8192
+    state.release()
+    assert state.hidden.nbytes == 0
+
+
+def test_a_failed_round_is_set_back_however_many_rows_it_had(tmp_path, target):
+    drafter, _ = make(tmp_path, target)
+    for rows in (1, 31, 32, 33, 70):
+        state = begin(drafter, 40)
+        feed(drafter, state, rows)
+        state.roll_back(40)
+        drafter.recover([state])
+        assert same(draft(drafter, state), fresh_draft(drafter, 40))
+        feed(drafter, state, rows)
+        assert same(draft(drafter, state), fresh_draft(drafter, 40 + rows))
+        drafter.audit([state])
+        state.release()
+
+
+def test_a_page_back_can_be_gone_back_to_and_no_further(tmp_path, target):
+    drafter, _ = make(tmp_path, target)
+    state = begin(drafter, 50)
+    for _ in range(14):
+        feed(drafter, state, 1)
+    for upto in (64, 63, 50, 34, 33):
+        twin = state.fork()
+        twin.truncate(upto)
+        assert same(draft(drafter, twin), fresh_draft(drafter, upto))
+        twin.release()
+        assert drafter.export_tail(state, upto).upto == upto
+    assert drafter.export_tail(state, 32) is None
+    assert drafter.export_tail(state, 65) is None
+    assert drafter.tails.refused == {
+        "export: target state not kept": 1,
+        "export: position not observed": 1,
+    }
+    used = drafter.pool.num_used
+    twin = state.fork()
+    feed(drafter, twin, 40)
+    twin.truncate(32)
+    assert (twin.length, twin.cache.pages, drafter.pool.num_used) == (32, [], used)
+    assert draft(drafter, twin) == Proposal(), "it starts cold"
+    feed(drafter, twin, 2)
+    assert len(draft(drafter, twin).tokens) == 4
+    assert twin.cache.floor == 33
+    drafter.audit([state, twin])
+
+
 def test_hidden_states_are_kept_by_position():
     states = HiddenStates()
     states.append(4, torch.arange(6.0).reshape(3, 2))
@@ -236,3 +332,17 @@ def test_hidden_states_are_kept_by_position():
     assert twin.at(6).tolist() == [4.0, 5.0]
     states.truncate(0)
     assert states.at(4) is None
+
+
+def test_hidden_states_are_copies_and_replace_what_was_there():
+    rows = torch.zeros(3, 2)
+    states = HiddenStates()
+    states.append(0, rows)
+    rows.fill_(7.0)
+    assert states.at(2).tolist() == [0.0, 0.0]
+    states.append(2, torch.ones(2, 2))
+    assert [states.at(p).tolist()[0] for p in range(4)] == [0.0, 0.0, 1.0, 1.0]
+    assert len(states) == 4
+    states.append(5, torch.full((1, 2), 5.0))
+    assert states.at(3) is None, "position 4 is missing: nothing before it can be paired"
+    assert (states.at(5).tolist(), len(states)) == ([5.0, 5.0], 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from drafters import drafter_toys as toys
+from outrider.assembly.drafter import DrafterChoice
 from outrider.assembly.engine import assemble
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
-from outrider.drafters.context import ContextDrafter
+from outrider.drafters.context.drafter import ContextDrafter
 from outrider.drafters.hybrid import HybridDrafter
 from outrider.drafters.ngram import NgramDrafter
 from outrider.engine import Request
@@ -174,7 +176,7 @@ def test_draft_pages_count_and_reach_the_context(
     assert drafter.max_position == found.max_model_len
     assert engine._target.model.positions == found.max_model_len
     stack = drafter.stack if kind == "mtp" else drafter.backbone.stack  # type: ignore[attr-defined]
-    assert 0 < stack.rotary.cos.shape[0] - found.max_model_len <= 16
+    assert 0 < stack.positions - found.max_model_len <= 16
     prompts = [[5, 9, 11, 5], [3, 4, 7], list(range(1, 20))]
     requests = [(prompt, GREEDY) for prompt in prompts]
     ids = [engine.add(Request(*request)) for request in requests]
@@ -187,12 +189,43 @@ def test_draft_pages_count_and_reach_the_context(
     assert all(o.metrics.speculation.faults == 0 for o in outputs)
 
 
-def test_a_joined_drafter_counts_both_parts(tmp_path: Path) -> None:
-    target = toy_target()
-    config = toys.zlab_config()
-    folder = toys.write_folder(tmp_path, config, toys.block_tensors(config))
-    learned = toys.load_drafter(folder, target.model, 8)
-    assert HybridDrafter(NgramDrafter(), learned).page_nbytes == learned.page_nbytes > 0
+#: Keys and values of 32 tokens in 2 heads of 16 floats, per layer.
+LAYER_PAGE = 2 * 32 * 2 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "layers"),
+    [("DFlashDraftModel", 2), ("DFlash2DraftModel", 2), ("DSparkDraftModel", 2), ("mtp", 1)],
+)
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_drafters_page_is_known_before_it_is_loaded(
+    tmp_path: Path, kind: str, layers: int, copies: bool
+) -> None:
+    options = {"conv_kernel_size": 3, "conv_group_size": 16, "selector_rank": 8}
+    config = toys.mtp_config() if kind == "mtp" else toys.zlab_config(kind, top=options)
+    folder = toys.write_folder(tmp_path, {**config, "selector_top_k": 4}, {})
+    choice = DrafterChoice(copies, folder)
+    assert choice.page_nbytes(toy_target()) == layers * LAYER_PAGE
+    assert DrafterChoice(copies).page_nbytes(toy_target()) == 0
+
+
+@pytest.mark.parametrize("kind", ["DSparkDraftModel", "mtp"])
+def test_draft_pages_count_where_copies_go_first(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The learned half of ``auto`` has pages, and they are of the same budget."""
+    target, folder = toy_target(), toy_folder(tmp_path, kind)
+    monkeypatch.setattr("outrider.assembly.drafter.shipped_for", lambda config: folder)
+    room = 5 * target.model.allocate(1).page_nbytes
+    config = EngineConfig(kv_cache_memory_bytes=room, max_num_seqs=3, draft_length=3)
+    parts = assemble(target, "auto", config)
+    engine, found, drafter = parts.engine(), parts.budget, parts.drafter
+    assert isinstance(drafter, HybridDrafter)
+    assert isinstance(drafter.learned, ContextDrafter)
+    assert drafter.page_nbytes == LAYER_PAGE * (1 if kind == "mtp" else 2)
+    stores = (engine._pool.store, drafter.learned.pool.store)
+    assert sum(store.pages * store.page_nbytes for store in stores) == found.nbytes <= room
+    assert stores[0].pages == stores[1].pages == found.pages
     assert NgramDrafter().page_nbytes == 0
 
 
@@ -229,7 +262,8 @@ def test_a_short_context_works_with_every_drafter(tmp_path: Path, length: int, k
 
 def test_prices_are_measured_where_there_is_room() -> None:
     config = EngineConfig(max_model_len=6)
-    engine = make_engine(toy_target(), NgramDrafter(), config)
+    ticks = itertools.count()
+    engine = make_engine(toy_target(), NgramDrafter(), config, clock=lambda: next(ticks) / 1000)
     profile = engine._runner.profile(engine._pool, 6)
     assert [rows for rows, _ in profile] == [1, 2, 4]
     assert all(seconds > 0 for _, seconds in profile)

@@ -187,17 +187,16 @@ def test_an_oracle_is_not_asked_where_drafts_cost_more_than_passes(
     assert max(o.metrics.speculation.drafted for o in outputs) <= 4, "a probe or two, of 2 tokens"
 
 
-def test_siblings_draw_with_their_own_noise(target: Target, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["dspark", "hybrid"])
+def test_siblings_draw_with_their_own_noise(target: Target, tmp_path: Path, kind: str) -> None:
     """A completion forked off a prompt drafts as a request of its own seed does."""
     config = EngineConfig(max_num_seqs=4, draft_length=5)
     params = SamplingParams(n=3, temperature=0.7, seed=40, max_tokens=30, ignore_eos=True)
-    together = serve(
-        target, MAKERS["dspark"](tmp_path, target), [(PROMPTS[2], params)], config=config
-    )
+    together = serve(target, MAKERS[kind](tmp_path, target), [(PROMPTS[2], params)], config=config)
     singles = [
         serve(
             target,
-            MAKERS["dspark"](tmp_path, target),
+            MAKERS[kind](tmp_path, target),
             [(PROMPTS[2], replace(params, n=1, seed=40 + index))],
             config=config,
         )[0]

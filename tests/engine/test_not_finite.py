@@ -32,7 +32,7 @@ def implementations() -> dict[str, Kernels]:
     found: dict[str, Kernels] = {"reference": ReferenceKernels()}
     try:
         from outrider.kernels import _native
-        from outrider.kernels.cpu import CpuKernels
+        from outrider.kernels.cpu.kernels import CpuKernels
     except ImportError:
         return found
     return found | {path: CpuKernels(threads=2, path=path) for path in _native.paths()}

@@ -10,8 +10,8 @@ import torch
 
 from outrider.config.engine import EngineConfig
 from outrider.drafters.ngram import NgramDrafter
+from outrider.kernels.handles import Linear
 from outrider.kernels.reference import ReferenceKernels, ReferenceLinear, _dense
-from outrider.kernels.table import Linear
 from outrider.session import round as session_round
 from outrider.types.sampling import SamplingParams
 from outrider.verify.samplers import LogitsSampler

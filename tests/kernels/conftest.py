@@ -28,7 +28,7 @@ if "OUTRIDER_TEST_NATIVE" in os.environ:
 
 try:
     from outrider.kernels import _native
-    from outrider.kernels.cpu import CpuKernels
+    from outrider.kernels.cpu.kernels import CpuKernels
 
     NATIVE = {path: CpuKernels(threads=2, path=path) for path in _native.paths()}
 except ImportError:

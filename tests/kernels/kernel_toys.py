@@ -9,7 +9,7 @@ import torch
 
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import LayerWeights, RotaryTable, Stack
+from outrider.kernels.values import LayerWeights, RotaryTable, StackWeights
 from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight, raw_float
 
 COUNTS = (*range(1, 18), 33, 64, 300)
@@ -72,8 +72,10 @@ def one_group(start, count, floor=0, pages=None):
     return Rows((RowGroup(start, count, pages, floor),))
 
 
-def make_stack(kernels, fmt="Q4_1", layers=2, heads=6, kv=2, d=40, hidden=96, inner=160, **options):
-    """A random stack; ``options``: qk_norm, bias, window, causal."""
+def make_weights(
+    kernels, fmt="Q4_1", layers=2, heads=6, kv=2, d=40, hidden=96, inner=160, **options
+):
+    """Weights of a random stack; ``options``: qk_norm, bias, window, causal."""
     hidden, inner = width(fmt, hidden), width(fmt, inner)
     wide, narrow, mixed = heads * d, kv * d, width(fmt, heads * d)
     assert mixed == wide, "heads times width must fill whole blocks"
@@ -99,7 +101,12 @@ def make_stack(kernels, fmt="Q4_1", layers=2, heads=6, kv=2, d=40, hidden=96, in
                 causal=options.get("causal", True),
             )
         )
-    return Stack(tuple(built), heads, kv, d, 1e-5, rotary(d)), hidden
+    return StackWeights(tuple(built), heads, kv, d, 1e-5, rotary(d))
+
+
+def make_stack(kernels, **options):
+    """A random stack, prepared; ``options`` as in ``make_weights``."""
+    return kernels.prepare_stack(make_weights(kernels, **options))
 
 
 def filled_store(kernels, length, kv, d, layers=1, spare=1, dtype="int8"):

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from kernel_toys import make_stack, one_group, randn, raw, rotary, same_bits
+from kernel_toys import make_weights, one_group, randn, raw, rotary, same_bits
 
-from outrider.kernels.blockwise import Chain, ContextWeights
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.table import RotaryTable
+from outrider.kernels.values import ContextWeights, MarkovWeights, RotaryTable
 from outrider.kernels.weights import RawWeight
 
 HEADS, KV, D, HIDDEN = 4, 2, 40, 96
@@ -20,8 +19,12 @@ ROWS = one_group(0, 2)
 Q, K = randn(2, HEADS, D), randn(2, KV, D)
 
 
+def weights_of(kernels):
+    return make_weights(kernels, heads=HEADS, kv=KV, d=D, hidden=HIDDEN)
+
+
 def stack_of(kernels):
-    return make_stack(kernels, heads=HEADS, kv=KV, d=D, hidden=HIDDEN)[0]
+    return kernels.prepare_stack(weights_of(kernels))
 
 
 def matrix(kernels, n=64, k=HIDDEN):
@@ -32,30 +35,26 @@ def pages(kernels, layers=2, d=D):
     return kernels.allocate(layers, 4, KV, d, "int8")
 
 
-def halved(stack):
-    """A stack whose output projection is another's."""
-    layer = replace(stack.layers[0], out=stack.layers[0].qkv)
-    return replace(stack, layers=(layer, *stack.layers[1:]))
+def prepare(kernels, **changed):
+    """A stack whose first layer has other weights."""
+    weights = weights_of(kernels)
+    layer = replace(weights.layers[0], **changed)
+    return kernels.prepare_stack(replace(weights, layers=(layer, *weights.layers[1:])))
 
 
-def short_norm(stack):
-    layer = replace(stack.layers[0], mlp_norm=randn(HIDDEN - 1))
-    return replace(stack, layers=(layer, *stack.layers[1:]))
-
-
-def run(kernels, change=lambda stack: stack, x=None, store=None, taps=()):
+def run(kernels, x=None, store=None, taps=()):
     x = randn(2, HIDDEN) if x is None else x
-    return kernels.run_layers(change(stack_of(kernels)), x, ROWS, store or pages(kernels), taps)
+    return kernels.run_layers(stack_of(kernels), x, ROWS, store or pages(kernels), taps)
 
 
-def ingest(kernels, norm, out=2 * 2 * KV * D):
-    weights = ContextWeights(matrix(kernels, HIDDEN), norm, matrix(kernels, out))
-    kernels.ingest(weights, stack_of(kernels), randn(2, HIDDEN), ROWS, pages(kernels))
+def context(kernels, norm=None, width=HIDDEN, out=2 * 2 * KV * D):
+    norm = randn(HIDDEN) if norm is None else norm
+    fc, keys_values = matrix(kernels, width), matrix(kernels, out)
+    return kernels.prepare_context(ContextWeights(stack_of(kernels), fc, norm, keys_values))
 
 
-def walk(kernels, out, ids=None):
-    chain = Chain(matrix(kernels, 64, 32), out, ids)
-    return kernels.walk(chain, randn(0, out.out_features), [])
+def bias(kernels, out, ids=None):
+    return kernels.prepare_markov_bias(MarkovWeights(matrix(kernels, 64, 32), out, ids))
 
 
 REFUSED = {
@@ -105,6 +104,14 @@ REFUSED = {
         TypeError,
         lambda k: k.linear(randn(2, HIDDEN), matrix(ReferenceKernels())),
     ),
+    "another's weight in a stack": (
+        TypeError,
+        lambda k: prepare(k, out=matrix(ReferenceKernels(), HIDDEN, HEADS * D)),
+    ),
+    "another's stack": (
+        TypeError,
+        lambda k: k.run_layers(stack_of(ReferenceKernels()), randn(2, HIDDEN), ROWS, pages(k)),
+    ),
     "another's pages": (TypeError, lambda k: k.write(pages(ReferenceKernels()), 0, K, K, ROWS)),
     "pages of fewer layers": (ValueError, lambda k: run(k, store=pages(k, layers=1))),
     "taps outside": (ValueError, lambda k: run(k, taps=(2,))),
@@ -112,15 +119,16 @@ REFUSED = {
         TypeError,
         lambda k: run(k, x=torch.empty(2, HIDDEN, device="meta")),
     ),
-    "weights of another shape": (ValueError, lambda k: run(k, halved)),
-    "a short norm in a stack": (ValueError, lambda k: run(k, short_norm)),
-    "a short norm of context": (ValueError, lambda k: ingest(k, randn(95))),
-    "context of one layer": (ValueError, lambda k: ingest(k, randn(HIDDEN), out=2 * KV * D)),
-    "a bias of another width": (ValueError, lambda k: walk(k, matrix(k, 64, 64))),
-    "more choices than tokens": (ValueError, lambda k: walk(k, matrix(k, 80, 32))),
+    "weights of another shape": (ValueError, lambda k: prepare(k, out=matrix(k, 240))),
+    "a short norm in a stack": (ValueError, lambda k: prepare(k, mlp_norm=randn(HIDDEN - 1))),
+    "a short norm of context": (ValueError, lambda k: context(k, randn(95))),
+    "context of one layer": (ValueError, lambda k: context(k, out=2 * KV * D)),
+    "context of another width": (ValueError, lambda k: context(k, width=64)),
+    "a bias of another width": (ValueError, lambda k: bias(k, matrix(k, 64, 64))),
+    "more choices than tokens": (ValueError, lambda k: bias(k, matrix(k, 80, 32))),
     "target ids outside": (
         IndexError,
-        lambda k: walk(k, matrix(k, 16, 32), torch.arange(50, 66)),
+        lambda k: bias(k, matrix(k, 16, 32), torch.arange(50, 66)),
     ),
     "data of another dtype": (
         TypeError,

@@ -11,8 +11,8 @@ import torch
 from kernel_toys import COUNTS, randn, raw
 
 from outrider.kernels import select as selection
+from outrider.kernels.composed import ComposedKernels
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
-from outrider.kernels.table import Kernels
 from outrider.kernels.weights import raw_float
 from outrider.types.errors import ModelError
 
@@ -78,7 +78,7 @@ def test_draw_is_the_composed_one(kernels, count):
     seeds = [2**63 + 12345 * i for i in range(count)]
     positions = [7 * i for i in range(count)]
     got = kernels.draw(x, head, temperatures, seeds, positions)
-    assert torch.equal(got, Kernels.draw(kernels, x, head, temperatures, seeds, positions))
+    assert torch.equal(got, ComposedKernels.draw(kernels, x, head, temperatures, seeds, positions))
     alone = [
         kernels.draw(x[i : i + 1], head, [temperatures[i]], [seeds[i]], [positions[i]])
         for i in range(count)
@@ -158,7 +158,7 @@ def test_every_device_that_is_offered_is_served():
 
 
 def test_select_without_the_extension(monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "outrider.kernels.cpu", None)
+    monkeypatch.setitem(sys.modules, "outrider.kernels.cpu.kernels", None)
     with caplog.at_level(logging.WARNING, "outrider"):
         assert selection.select().name == "reference"
     assert len(caplog.records) == 1

@@ -13,7 +13,7 @@ from outrider.kernels.weights import RawWeight
 
 FORKED = """
 import os, sys
-from outrider.kernels.cpu import CpuKernels
+from outrider.kernels.cpu.kernels import CpuKernels
 from outrider.kernels.weights import raw_float
 import torch
 kernels = CpuKernels(2)
@@ -33,7 +33,7 @@ print(float(kernels.linear(torch.ones(1, 64), matrix)[0, 0]))
 
 def test_a_changed_floating_point_mode_changes_no_bit(native):
     """Products of 1e-40 are flushed to zero by a mode that other libraries may set."""
-    from outrider.kernels.cpu import CpuKernels
+    from outrider.kernels.cpu.kernels import CpuKernels
 
     path = native.name.removeprefix("cpu-")
     weight = RawWeight("w", (65536, 64), "F32", torch.full((65536, 64), 1e-20))

@@ -9,10 +9,11 @@ import torch
 
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
+from outrider.kernels.handles import Linear
 from outrider.kernels.reference import ReferenceKernels, ReferenceLinear, _dense
 from outrider.kernels.rows import Rows
 from outrider.kernels.select import select
-from outrider.kernels.table import Kernels, Linear
+from outrider.kernels.table import Kernels
 from outrider.models.dense import DenseModel
 from support.tiny import VARIANTS, tiny_model
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 from outrider.config.engine import EngineConfig
 from outrider.draft_length.decision import DraftDecision, DraftMode
 from outrider.draft_length.policy import DraftLengthPolicy
-from outrider.drafters.base import DrafterFault, DraftState, Proposal
+from outrider.drafters.base import DrafterFault, DraftRequest, Proposal
 from outrider.engine import Request
+from outrider.models.target import Target
 from outrider.session.session_rows import SessionRows
 from outrider.types.sampling import SamplingParams
 from support.adversaries import Scripted, adversaries, oracle
@@ -34,11 +36,9 @@ class Noting(Scripted):
         super().__init__("noting", guess)
         self.asked: list[int] = []
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
-        self.asked += lengths
-        return super().propose(states, tips, lengths)
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
+        self.asked += [request.computed for request in requests if request.budget]
+        return super().propose(requests)
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +98,25 @@ def test_a_draft_beyond_its_length_is_cut(
     drafts = [rows.draft.tokens for rows in batches]
     assert max(map(len, drafts)) == 3
     assert {type(token) for draft in drafts for token in draft} == {int}
+
+
+def test_full_and_free_drafts_are_one_batch(
+    target: Target, plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions whose policy wants nothing are asked with the others, without a budget."""
+    turns = itertools.cycle([DraftDecision(DraftMode.FULL, 2), DraftDecision(DraftMode.BRIEF)])
+    monkeypatch.setattr(DraftLengthPolicy, "decide", lambda policy, most: next(turns))
+    batches: list[list[tuple[int, int]]] = []
+
+    class Batches(Scripted):
+        def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
+            batches.append([(request.most, request.budget) for request in requests])
+            return super().propose(requests)
+
+    drafter = Batches("batches", oracle(truth(plain)))
+    outputs = serve(target, drafter, REQUESTS[1:], config=EngineConfig(max_num_seqs=3))
+    assert views(outputs) == views(plain[1:])
+    whole = [batch for batch in batches if len(batch) == 2]
+    assert len(whole) > 8
+    assert all(sorted(budget for _, budget in batch) == [0, 2] for batch in whole)
+    assert all(most == 15 for batch in whole[:8] for most, _ in batch)

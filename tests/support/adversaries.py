@@ -11,6 +11,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -48,7 +49,6 @@ class Scripted(Drafter):
     """Proposes what a function of the known tokens says."""
 
     max_draft = 15
-    default_draft = 5
 
     def __init__(self, name: str, guess: Guesser, taps: tuple[int, ...] = ()) -> None:
         self.name = name
@@ -68,13 +68,12 @@ class Scripted(Drafter):
                 self.tap_shapes.append(tuple(row.taps.shape))
             state.tokens.extend(row.tokens)
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
         answers: list[Proposal | DrafterFault] = []
-        for state, tip, length in zip(states, tips, lengths, strict=True):
-            assert isinstance(state, SpyState)
-            guessed = self.guess([*state.tokens, tip], length)
+        for request in requests:
+            assert isinstance(request.state, SpyState)
+            length = request.computed
+            guessed = self.guess([*request.state.tokens, request.tip], length) if length else []
             if isinstance(guessed, Proposal | DrafterFault):
                 answers.append(guessed)
             else:

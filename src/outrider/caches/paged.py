@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from outrider.caches.pool import PagePool
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup
 from outrider.types.errors import InvariantError
 
@@ -14,6 +16,17 @@ from outrider.types.errors import InvariantError
 def pages_for(tokens: int) -> int:
     """Pages that hold ``tokens`` rows."""
     return -(-tokens // PAGE_TOKENS)
+
+
+def clear_below(pages: Sequence[int], floor: int, store: PageStore) -> None:
+    """Zero the rows of ``pages`` below position ``floor``.
+
+    An implementation may read masked rows and multiply them by zero, which needs them to be finite.
+    """
+    for page in pages[: floor // PAGE_TOKENS]:
+        store.clear_page(page, PAGE_TOKENS)
+    if floor % PAGE_TOKENS:
+        store.clear_page(pages[floor // PAGE_TOKENS], floor % PAGE_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -139,9 +152,8 @@ class PagedCache:
     def adopt(self, copy: PagesCopy) -> None:
         """Fill an empty cache with exported rows at the positions they came from.
 
-        Rows below ``copy.base`` do not exist: the floor keeps every reader above them, and the part
-        of the first page below the floor is zeroed, so that not even a masked read finds
-        unwritten memory.
+        Rows below ``copy.base`` do not exist: the floor keeps every reader above them, and they are
+        zeroed.
 
         Raises:
             OutOfPages: the pool is too small; the cache stays empty.
@@ -152,8 +164,7 @@ class PagedCache:
         first = copy.base // PAGE_TOKENS
         for page, contents in zip(self._pages[first:], copy.pages, strict=True):
             self._pool.store.write_page(page, contents)
-        if copy.base % PAGE_TOKENS:
-            self._pool.store.clear_page(self._pages[first], copy.base % PAGE_TOKENS)
+        clear_below(self._pages, copy.base, self._pool.store)
         self.length, self.floor = copy.upto, copy.base
 
     def audit(self, expected_length: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outrider.kernels.table import PageStore
+from outrider.kernels.handles import PageStore
 from outrider.types.errors import InvariantError
 
 

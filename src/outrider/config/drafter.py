@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from outrider.config.rotary import RotaryConfig
+from outrider.config.decoder import DecoderShape
 
 DrafterKind = Literal["dflash", "dflash2", "dspark"]
 MarkovKind = Literal["vanilla", "gated", "rnn"]
@@ -13,21 +13,14 @@ TargetState = Literal["residual", "normed"]
 
 
 @dataclass(frozen=True)
-class DrafterConfig:
+class DrafterConfig(DecoderShape):
     """A drafter that denoises a block of mask tokens over the target's tapped states.
+
+    Its width and its vocabulary are the target's.
 
     Attributes:
         kind: "dflash", "dflash2" or "dspark".
-        hidden_size: width H, equal to the target's.
-        intermediate_size: width of the feed-forward layer.
-        num_heads: query heads.
-        num_kv_heads: key and value heads.
-        head_dim: width of one head.
-        rms_eps: added to the mean square in every norm.
-        vocab_size: the target's vocabulary.
         draft_vocab_size: rows of the drafter's head; smaller than ``vocab_size`` if trimmed.
-        rotary: rotary embedding parameters.
-        max_position: positions beyond which it does not draft.
         block_size: rows of a block as trained.
         row_shift: 0 if block row j predicts the token at its own position (row 0 is the anchor and
             predicts nothing), 1 if row j predicts the token after it.
@@ -54,16 +47,7 @@ class DrafterConfig:
     """
 
     kind: DrafterKind
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_eps: float
-    vocab_size: int
     draft_vocab_size: int
-    rotary: RotaryConfig
-    max_position: int
     block_size: int
     row_shift: Literal[0, 1]
     taps: tuple[int, ...]
@@ -103,20 +87,13 @@ class DrafterConfig:
 
 
 @dataclass(frozen=True)
-class MtpConfig:
+class MtpConfig(DecoderShape):
     """A multi-token-prediction head: one decoder layer, chained on its own hidden state.
 
+    Its width and its vocabulary are the target's.
+
     Attributes:
-        hidden_size: width H, equal to the target's.
-        intermediate_size: width of the feed-forward layer.
-        num_heads: query heads.
-        num_kv_heads: key and value heads.
-        head_dim: width of one head.
-        rms_eps: added to the mean square in every norm.
-        vocab_size: the target's vocabulary.
         draft_vocab_size: rows of the drafter's head; smaller than ``vocab_size`` if trimmed.
-        rotary: rotary embedding parameters.
-        max_position: positions beyond which it does not draft.
         num_target_layers: layers of the target it was trained for, 0 if not recorded.
         depth: most tokens one chain drafts.
         target_state: what the head reads of the target: "residual" is the last layer's raw output,
@@ -130,16 +107,7 @@ class MtpConfig:
             this; 0 never ends it.
     """
 
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_eps: float
-    vocab_size: int
     draft_vocab_size: int
-    rotary: RotaryConfig
-    max_position: int
     num_target_layers: int
     depth: int = 3
     target_state: TargetState = "normed"

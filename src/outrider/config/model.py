@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from outrider.config.rotary import RotaryConfig
+from outrider.config.decoder import DecoderShape
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(DecoderShape):
     """Everything the dense decoder family (Llama, Mistral, Qwen2, Qwen3) varies in.
 
     Attributes:
         architecture: "llama", "mistral", "qwen2" or "qwen3".
-        hidden_size: width H of the residual stream.
-        intermediate_size: width F of the gated feed-forward layer.
         num_layers: decoder layers.
-        num_heads: query heads.
-        num_kv_heads: key and value heads; divides ``num_heads``.
-        head_dim: width of one head.
-        vocab_size: rows of the embedding and of the head.
-        rms_eps: added to the mean square in every norm.
-        max_position: longest context, rotary scaling included.
-        rotary: rotary embedding parameters.
         tied: the head shares the embedding's weight.
         qkv_bias: q, k and v projections have a bias.
         o_bias: the output projection has a bias.
@@ -33,16 +24,7 @@ class ModelConfig:
     """
 
     architecture: str
-    hidden_size: int
-    intermediate_size: int
     num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    rms_eps: float
-    max_position: int
-    rotary: RotaryConfig
     tied: bool
     qkv_bias: bool
     o_bias: bool

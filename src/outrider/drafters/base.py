@@ -8,25 +8,24 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from outrider.drafters.draft_request import DraftRequest
+from outrider.drafters.state import DraftSampling, DraftState
+
+__all__ = [
+    "CommittedRows",
+    "DraftRequest",
+    "DraftSampling",
+    "DraftState",
+    "Drafter",
+    "DrafterFault",
+    "Proposal",
+    "Tail",
+    "confident",
+]
+
 
 class DrafterFault(Exception):  # noqa: N818 - a condition that rounds handle, not an error
     """The drafter failed on one session's state; that session goes plain for the round."""
-
-
-@dataclass(frozen=True)
-class DraftSampling:
-    """How a session's target will draw, so that a drafter can draw alike.
-
-    Attributes:
-        temperature: 0 for greedy.
-        seed: the key of the target's noise.
-        stream: the noise stream to draw with. Under coupled verification it is the target's own,
-            which makes the two agree more often; under rejection it is the drafter's.
-    """
-
-    temperature: float = 0.0
-    seed: int = 0
-    stream: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,38 +68,6 @@ def confident(confidences: Sequence[float], threshold: float) -> int:
     return next(low, len(confidences))
 
 
-class DraftState(ABC):
-    """What a drafter keeps for one session. It belongs to one session alone."""
-
-    @property
-    @abstractmethod
-    def length(self) -> int:
-        """Committed rows observed so far, counted from position 0."""
-
-    @abstractmethod
-    def truncate(self, length: int) -> None:
-        """Forget what was observed at and after position ``length``."""
-
-    def roll_back(self, length: int) -> None:
-        """Return to ``length`` observed rows after a fault in the middle of whatever it did.
-
-        Resources that several states share may be torn: ``Drafter.recover`` sets them right.
-        """
-        self.truncate(length)
-
-    @abstractmethod
-    def fork(self, sampling: DraftSampling | None = None) -> DraftState:
-        """Return an independent state with the same observations.
-
-        Args:
-            sampling: how the new session's target draws; None as this one's.
-        """
-
-    @abstractmethod
-    def release(self) -> None:
-        """Return every resource."""
-
-
 class Tail(ABC):
     """The newest draft rows, enough to go on as if drafting had never stopped.
 
@@ -123,8 +90,6 @@ class Drafter(ABC):
         name: what users call it.
         taps: target layers whose residual outputs it reads, -1 for the embedding.
         max_draft: most tokens it can propose.
-        default_draft: tokens to propose when nobody chose.
-        expected_acceptance: chance of each position, given the one before it, before any was seen.
         max_position: it does not draft for tips at or beyond this position, or None.
         page_nbytes: bytes of a page of its context cache, 0 if it has none.
     """
@@ -132,8 +97,6 @@ class Drafter(ABC):
     name: str
     taps: tuple[int, ...] = ()
     max_draft: int
-    default_draft: int
-    expected_acceptance: tuple[float, ...] = (0.6, 0.6, 0.55, 0.5)
     max_position: int | None = None
     page_nbytes: int = 0
 
@@ -150,41 +113,13 @@ class Drafter(ABC):
         """
 
     @abstractmethod
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
+    def propose(self, requests: Sequence[DraftRequest]) -> Sequence[Proposal | DrafterFault]:
         """Propose tokens to follow every session's tip.
 
-        Args:
-            states: sessions that have observed all their committed rows.
-            tips: the next token of each session, emitted but not committed.
-            lengths: most tokens to propose for each, at least 1.
-
         Returns:
-            One entry per session: its proposal, or the fault that spoils this session's round.
+            One entry per request: its proposal, of at most ``most`` tokens, or the fault that
+            spoils this session's round.
         """
-
-    def propose_within(
-        self,
-        states: Sequence[DraftState],
-        tips: Sequence[int],
-        lengths: Sequence[int],
-        asked: Sequence[int],
-    ) -> list[Proposal | DrafterFault]:
-        """As ``propose``, with at most ``asked`` tokens for each session where tokens cost time.
-
-        Copies cost none, and may be as long as ``lengths``.
-        """
-        return self.propose(states, tips, [min(pair) for pair in zip(lengths, asked, strict=True)])
-
-    def glance(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
-        """As ``propose``, but only what costs next to nothing to find; by default nothing.
-
-        Asked for sessions in which drafting in full is not worth its cost at the moment.
-        """
-        return [Proposal() for _ in states]
 
     @abstractmethod
     def export_tail(self, state: DraftState, upto: int) -> Tail | None:

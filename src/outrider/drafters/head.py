@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -127,10 +128,10 @@ def draw_token(
     scores, places = logits.topk(min(CANDIDATES, logits.shape[-1]))
     ids = head.target_ids(places)
     index, probabilities = draw(head.kernels, scores, ids, sampling, position)
-    return int(ids[index]), spread(probabilities, ids, head.vocab_size, sampling)
+    return int(ids[index]), over_vocabulary(probabilities, ids, head.vocab_size, sampling)
 
 
-def spread(
+def over_vocabulary(
     probabilities: Tensor, ids: Tensor, vocab_size: int, sampling: DraftSampling
 ) -> Tensor | None:
     """Place candidate probabilities [m] at their target ids in [V]; None off the draft stream."""
@@ -138,3 +139,9 @@ def spread(
         return None
     dense = zeros(vocab_size, device=ids.device)
     return dense.index_put_((ids,), probabilities)
+
+
+def stack_distributions(distributions: Sequence[Tensor | None]) -> Tensor | None:
+    """Stack the distributions of a session's drafts, [n, V]; None if they were not recorded."""
+    rows = [distribution for distribution in distributions if distribution is not None]
+    return torch.stack(rows) if rows else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -12,6 +12,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -19,7 +20,7 @@ from outrider.drafters.base import (
 )
 from outrider.drafters.ngram import NgramDrafter, NgramState, NgramTail
 
-#: Tokens of a match from which a copy beats a prediction.
+#: Tokens of a match from which a copy goes before a prediction. By judgement.
 LONG_MATCH: Final = 6
 #: Rows that may wait for the learned drafter; more are handed over at once, to bound memory.
 MOST_WAITING: Final = 64
@@ -117,7 +118,6 @@ class HybridDrafter(Drafter):
         self.name = f"{ngram.name}+{learned.name}"
         self.taps = learned.taps
         self.max_draft = max(ngram.max_draft, learned.max_draft)
-        self.default_draft = learned.default_draft
         self.max_position = None
         self.page_nbytes = ngram.page_nbytes + learned.page_nbytes
 
@@ -129,9 +129,14 @@ class HybridDrafter(Drafter):
         """Let both observe everything, so that either can draft next."""
         mine = [hybrid_state(state) for state in states]
         self.ngram.observe([state.ngram for state in mine], rows)
+        full = []
         for state, new in zip(mine, rows, strict=True):
-            state.waiting.append(new)
-        self._hand_over([state for state in mine if state.waiting_rows > MOST_WAITING])
+            if state.waiting_rows + len(new.tokens) > MOST_WAITING:
+                state.waiting.append(new)
+                full.append(state)
+            else:
+                state.waiting.append(_copied(new))
+        self._hand_over(full)
 
     def _hand_over(self, states: Sequence[HybridState]) -> None:
         """Let the learned drafter observe what waits, joined into one run of rows per session."""
@@ -149,54 +154,31 @@ class HybridDrafter(Drafter):
                     state.waiting = [rows]
             raise
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
         """Copy for sessions with a long match; ask the learned drafter for the others at once.
 
-        Beyond the learned drafter's last position any match is copied.
+        A session without a budget, or beyond the learned drafter's last position, copies any match.
         """
-        return self.propose_within(states, tips, lengths, lengths)
-
-    def propose_within(
-        self,
-        states: Sequence[DraftState],
-        tips: Sequence[int],
-        lengths: Sequence[int],
-        asked: Sequence[int],
-    ) -> list[Proposal | DrafterFault]:
-        """As ``propose``; each of the two knows whether its tokens cost time."""
-        mine = [hybrid_state(state) for state in states]
-        copied = [self._copies(state, tip) for state, tip in zip(mine, tips, strict=True)]
+        mine = [hybrid_state(request.state) for request in requests]
+        copies = [self._copies(*pair) for pair in zip(mine, requests, strict=True)]
+        copied = [place for place, copy in enumerate(copies) if copy]
+        predicted = [place for place, copy in enumerate(copies) if not copy]
+        self._hand_over([mine[place] for place in predicted])
         answers: dict[int, Proposal | DrafterFault] = {}
-        for copies in (True, False):
-            places = [place for place, choice in enumerate(copied) if choice is copies]
-            if not places:
-                continue
-            drafter: Drafter = self.ngram if copies else self.learned
-            if not copies:
-                self._hand_over([mine[place] for place in places])
-            proposals = drafter.propose_within(
-                [mine[place].ngram if copies else mine[place].learned for place in places],
-                [tips[place] for place in places],
-                [lengths[place] for place in places],
-                [asked[place] for place in places],
-            )
-            answers.update(zip(places, proposals, strict=True))
+        if copied:
+            asked = [replace(requests[place], state=mine[place].ngram) for place in copied]
+            answers.update(zip(copied, self.ngram.propose(asked), strict=True))
+        if predicted:
+            asked = [replace(requests[place], state=mine[place].learned) for place in predicted]
+            answers.update(zip(predicted, self.learned.propose(asked), strict=True))
         return [answers[place] for place in range(len(mine))]
 
-    def glance(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
-        """Copy only; the learned drafter is what costs."""
-        return self.ngram.glance([hybrid_state(state).ngram for state in states], tips, lengths)
-
-    def _copies(self, state: HybridState, tip: int) -> bool:
+    def _copies(self, state: HybridState, request: DraftRequest) -> bool:
         """Whether the n-gram drafter serves this session now."""
         limit = self.learned.max_position
-        if limit is not None and state.length >= limit:
+        if not request.budget or (limit is not None and state.length >= limit):
             return True
-        return self.ngram.match_length(state.ngram, tip) >= self.long_match
+        return self.ngram.match_length(state.ngram, request.tip) >= self.long_match
 
     def export_tail(self, state: DraftState, upto: int) -> HybridTail | None:
         """Export both tails; None if either drafter has none."""
@@ -237,6 +219,11 @@ class HybridDrafter(Drafter):
         for state in mine:
             if state.ngram.length != state.length:
                 raise AssertionError("the two drafters are out of step")
+
+
+def _copied(rows: CommittedRows) -> CommittedRows:
+    """The rows in memory of their own: a view would keep the taps of a whole pass alive."""
+    return rows if rows.taps is None else replace(rows, taps=rows.taps.clone())
 
 
 def _joined(pieces: Sequence[CommittedRows]) -> CommittedRows:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from outrider.config.decoder import DecoderShape
 from outrider.config.drafter import (
     DrafterConfig,
     DrafterKind,
@@ -99,48 +100,34 @@ class _Options:
         return self.holder(name).boolean(name, default)
 
 
-@dataclass(frozen=True)
-class _Geometry:
-    """Sizes that every layout spells alike."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    rms_eps: float
-    vocab_size: int
-    max_position: int
-    attention_bias: bool
-
-
-def _read_geometry(shape: Fields) -> _Geometry:
-    """Read and check the decoder's sizes."""
-    heads = shape.integer("num_attention_heads", low=1, high=MAX_WIDTH)
-    hidden_size = shape.integer("hidden_size", low=1, high=MAX_WIDTH)
-    geometry = _Geometry(
+def _read_shape(fields: Fields) -> DecoderShape:
+    """Read and check the decoder's sizes, which every layout spells alike."""
+    heads = fields.integer("num_attention_heads", low=1, high=MAX_WIDTH)
+    hidden_size = fields.integer("hidden_size", low=1, high=MAX_WIDTH)
+    max_position = fields.integer("max_position_embeddings", low=1)
+    shape = DecoderShape(
         hidden_size=hidden_size,
-        intermediate_size=shape.integer("intermediate_size", low=1, high=MAX_ROWS),
+        intermediate_size=fields.integer("intermediate_size", low=1, high=MAX_ROWS),
         num_heads=heads,
-        num_kv_heads=shape.integer("num_key_value_heads", heads, low=1),
-        head_dim=shape.integer("head_dim", hidden_size // heads, low=1, high=MAX_WIDTH),
-        rms_eps=read_eps(shape, "rms_norm_eps", 1e-6),
-        vocab_size=shape.integer("vocab_size", low=1, high=MAX_ROWS),
-        max_position=shape.integer("max_position_embeddings", low=1),
-        attention_bias=shape.boolean("attention_bias", False),
+        num_kv_heads=fields.integer("num_key_value_heads", heads, low=1),
+        head_dim=fields.integer("head_dim", hidden_size // heads, low=1, high=MAX_WIDTH),
+        rms_eps=read_eps(fields, "rms_norm_eps", 1e-6),
+        vocab_size=fields.integer("vocab_size", low=1, high=MAX_ROWS),
+        rotary=read_rotary(fields, max_position),
+        max_position=max_position,
     )
-    if heads % geometry.num_kv_heads:
+    if heads % shape.num_kv_heads:
         raise DrafterError(
-            f"{shape.source}: num_attention_heads is {heads}, not a multiple of "
-            f"num_key_value_heads {geometry.num_kv_heads}"
+            f"{fields.source}: num_attention_heads is {heads}, not a multiple of "
+            f"num_key_value_heads {shape.num_kv_heads}"
         )
-    if geometry.head_dim % 2 or not geometry.head_dim:
+    if shape.head_dim % 2 or not shape.head_dim:
         raise DrafterError(
-            f"{shape.source}: head_dim is {geometry.head_dim}; it must be even, and at least 2"
+            f"{fields.source}: head_dim is {shape.head_dim}; it must be even, and at least 2"
         )
-    if shape.string("hidden_act", "silu") != "silu":
-        raise shape.error("hidden_act", "silu")
-    return geometry
+    if fields.string("hidden_act", "silu") != "silu":
+        raise fields.error("hidden_act", "silu")
+    return shape
 
 
 def read_block_config(fields: Fields, kind: DrafterKind, learned_mask: bool) -> DrafterConfig:
@@ -155,33 +142,25 @@ def read_block_config(fields: Fields, kind: DrafterKind, learned_mask: bool) -> 
         ModelError: a field is missing or of the wrong type.
         DrafterError: a field asks for something impossible or unsupported.
     """
-    shape = fields.sub("transformer_layer_config") if _is_speculators(fields) else fields
+    inner = fields.sub("transformer_layer_config") if _is_speculators(fields) else fields
     options = _Options(fields.sub("dflash_config"), fields)
-    g = _read_geometry(shape)
-    _refuse_unsupported(options, g.hidden_size)
-    layers = shape.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
-    check_keys(shape, layers * g.num_kv_heads * g.head_dim)
-    sliding = _read_sliding(shape, options, layers)
+    shape = _read_shape(inner)
+    _refuse_unsupported(options, shape.hidden_size)
+    layers = inner.integer("num_hidden_layers", low=1, high=MAX_LAYERS)
+    check_keys(inner, layers * shape.num_kv_heads * shape.head_dim)
+    sliding = _read_sliding(inner, options, layers)
     config = DrafterConfig(
+        **vars(shape),
         kind=kind,
-        hidden_size=g.hidden_size,
-        intermediate_size=g.intermediate_size,
-        num_heads=g.num_heads,
-        num_kv_heads=g.num_kv_heads,
-        head_dim=g.head_dim,
-        rms_eps=g.rms_eps,
-        vocab_size=g.vocab_size,
-        draft_vocab_size=options.integer("draft_vocab_size", g.vocab_size),
-        rotary=read_rotary(shape, g.max_position),
-        max_position=g.max_position,
+        draft_vocab_size=options.integer("draft_vocab_size", shape.vocab_size),
         block_size=_read_block_size(fields, options, kind),
         row_shift=_read_row_shift(options, kind),
         taps=_read_taps(fields, options, layers),
         num_target_layers=fields.integer("num_target_layers", 0),
         mask_token_id=_read_mask(options, learned_mask),
-        windows=_read_windows(shape, options, sliding),
+        windows=_read_windows(inner, options, sliding),
         causal=_read_causal(fields, options, kind, sliding),
-        attention_bias=g.attention_bias,
+        attention_bias=inner.boolean("attention_bias", False),
         learned_mask=learned_mask,
         embedding_scale=options.number("input_embedding_scale", 1.0),
         output_multiplier=options.number("output_multiplier", 1.0),
@@ -355,23 +334,15 @@ def read_mtp_config(fields: Fields) -> MtpConfig:
         ModelError: a field is missing or of the wrong type.
         DrafterError: a field asks for something impossible or unsupported.
     """
-    g = _read_geometry(fields)
-    check_keys(fields, g.num_kv_heads * g.head_dim)
+    shape = _read_shape(fields)
+    check_keys(fields, shape.num_kv_heads * shape.head_dim)
     layers = fields.integer("mtp_num_hidden_layers", 1)
     if layers != 1:
         raise DrafterError(f"{fields.source}: mtp_num_hidden_layers is {layers}; supported is 1")
     state = fields.choice("target_state", TARGET_STATES, "normed")
     return MtpConfig(
-        hidden_size=g.hidden_size,
-        intermediate_size=g.intermediate_size,
-        num_heads=g.num_heads,
-        num_kv_heads=g.num_kv_heads,
-        head_dim=g.head_dim,
-        rms_eps=g.rms_eps,
-        vocab_size=g.vocab_size,
-        draft_vocab_size=fields.integer("draft_vocab_size", g.vocab_size),
-        rotary=read_rotary(fields, g.max_position),
-        max_position=g.max_position,
+        **vars(shape),
+        draft_vocab_size=fields.integer("draft_vocab_size", shape.vocab_size),
         num_target_layers=fields.integer("num_target_layers", 0),
         depth=fields.integer("draft_depth", 3, low=1),
         target_state=next(kind for kind in TARGET_STATES if kind == state),
@@ -379,7 +350,7 @@ def read_mtp_config(fields: Fields) -> MtpConfig:
         if fields.boolean("use_sliding_window", False)
         else None,
         qk_norm=fields.boolean("qk_norm", True),
-        attention_bias=g.attention_bias,
+        attention_bias=fields.boolean("attention_bias", False),
         zero_centered=fields.boolean("zero_centered_norms", False),
         confidence_threshold=fields.number("confidence_threshold", 0.0),
     )

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.drafters.base import Drafter
-from outrider.drafters.block import BlockBackbone
-from outrider.drafters.dflash import DFlashDrafter
-from outrider.drafters.dflash2 import CandidateSelector, ConvolvedBackbone, DFlash2Drafter
-from outrider.drafters.dspark import DSparkDrafter
+from outrider.drafters.block.backbone import BlockBackbone
+from outrider.drafters.block.dflash import DFlashDrafter
+from outrider.drafters.block.dflash2 import CandidateSelector, ConvolvedBackbone, DFlash2Drafter
+from outrider.drafters.block.dspark import DSparkDrafter
+from outrider.drafters.block.markov import ConfidenceHead, load_markov
 from outrider.drafters.head import DraftHead
 from outrider.drafters.layouts import read_block_config, read_kind, read_mtp_config
-from outrider.drafters.markov import ConfidenceHead, load_markov
-from outrider.drafters.mtp import MtpDrafter
+from outrider.drafters.mtp.drafter import MtpDrafter
 from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range, zeros
 from outrider.kernels.weights import BLOCK_FORMATS, RawWeight, raw_float

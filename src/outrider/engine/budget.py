@@ -8,8 +8,8 @@ from typing import Final
 from outrider.caches.paged import pages_for
 from outrider.config.engine import EngineConfig
 from outrider.config.memory import Memory
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import PAGE_TOKENS
-from outrider.kernels.table import PageStore
 from outrider.models.target import Target
 from outrider.types.errors import RequestError
 from outrider.types.sizes import show_bytes

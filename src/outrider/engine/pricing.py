@@ -10,7 +10,7 @@ from torch import Tensor
 from outrider.caches.pool import PagePool
 from outrider.draft_length.cost_curve import CostCurve
 from outrider.draft_length.goodput import Goodput
-from outrider.drafters.base import CommittedRows, Drafter, DraftSampling
+from outrider.drafters.base import CommittedRows, Drafter, DraftRequest, DraftSampling
 from outrider.runner.runner import Runner
 from outrider.types.clock import Clock
 
@@ -54,7 +54,7 @@ def draft_seconds(drafter: Drafter, taps: Tensor | None, longest: int, clock: Cl
         clock: times it.
     """
     seconds: list[float] = []
-    state = drafter.begin(DraftSampling())
+    state, whole = drafter.begin(DraftSampling()), drafter.max_draft
     # All turns, and a tip after the last of them, must have positions and tokens.
     most = min(longest, drafter.max_position or longest)
     count = min(ROWS, (most - 1) // TURNS)
@@ -66,7 +66,7 @@ def draft_seconds(drafter: Drafter, taps: Tensor | None, longest: int, clock: Cl
             rows = CommittedRows(tokens, start, None if taps is None else taps[:count])
             began = clock()
             drafter.observe([state], [rows])
-            drafter.propose([state], [start + count], [drafter.max_draft])
+            drafter.propose([DraftRequest(state, start + count, whole, whole)])
             seconds.append(clock() - began)
     except Exception as fault:  # whatever a drafter does, decoding goes on
         _log.debug("profiling the drafter failed: %r", fault)

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from outrider.config.kv import KvDtype
+from outrider.kernels.composed import ComposedKernels
+from outrider.kernels.handles import Linear, PageStore, own
 from outrider.kernels.philox import gumbel_noise
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows, page_slots
-from outrider.kernels.table import Kernels, Linear, PageStore, RotaryTable
 from outrider.kernels.tensors import CPU, index_range, new_floats, zeros
+from outrider.kernels.values import RotaryTable
 from outrider.kernels.weights import RawWeight
 
 #: Rows of one matrix product; small, because decoding wastes what it does not fill.
@@ -121,18 +123,14 @@ def _exp(x: Tensor) -> Tensor:
 
 
 def _dense(weight: Linear) -> ReferenceLinear:
-    if not isinstance(weight, ReferenceLinear):
-        raise TypeError("the weight was prepared by another implementation")
-    return weight
+    return own(weight, ReferenceLinear)
 
 
 def _plain(store: PageStore) -> ReferenceStore:
-    if not isinstance(store, ReferenceStore):
-        raise TypeError("the pages were allocated by another implementation")
-    return store
+    return own(store, ReferenceStore)
 
 
-class ReferenceKernels(Kernels):
+class ReferenceKernels(ComposedKernels):
     """Every operator in plain torch."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ def select(device: str = "auto", threads: int | None = None, path: str | None = 
     if path == "reference":
         return ReferenceKernels()
     try:
-        from outrider.kernels.cpu import CpuKernels
+        from outrider.kernels.cpu.kernels import CpuKernels
     except ImportError:
         if path is not None:
             raise ModelError(f"kernel path {path} needs the native kernels: {_REMEDY}") from None

@@ -4,6 +4,10 @@ Contract of every operator: a row's bits depend on that row's inputs alone, neve
 share the call, which they are, or where the row stands among them. Reductions run in an order
 fixed by the weight's shape and by absolute token position.
 
+Weights come as values (``values``) and are prepared once, when they are checked; what an
+implementation makes of them, its handles (``handles``), only it can read: another's is refused with
+TypeError.
+
 Shapes: n rows, H hidden, F intermediate, h query heads, g key/value heads, d head width, V
 vocabulary. Activations are float32.
 """
@@ -12,115 +16,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from outrider.config.kv import KvDtype
-from outrider.kernels import blockwise
-from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
-from outrider.kernels.philox import STREAM_TOKEN
+from outrider.kernels.handles import (
+    BlockDrafter,
+    ContextProjection,
+    Linear,
+    MarkovBias,
+    PageStore,
+    Stack,
+)
 from outrider.kernels.rows import Rows
-from outrider.kernels.tensors import index_range, token_ids
+from outrider.kernels.values import (
+    Block,
+    BlockDraftWeights,
+    ContextWeights,
+    MarkovWeights,
+    RotaryTable,
+    StackWeights,
+)
 from outrider.kernels.weights import RawWeight
-
-
-class Linear(ABC):
-    """A prepared weight matrix [N, K], with an optional bias; opaque above the kernels floor."""
-
-    out_features: int
-    in_features: int
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes that one product reads."""
-
-
-class PageStore(ABC):
-    """Key and value rows of every layer of one model, in pages; opaque above the kernels floor.
-
-    Attributes:
-        layers, pages, kv_heads, head_dim: the shape it was allocated for.
-        dtype: the precision of its rows.
-    """
-
-    layers: int
-    pages: int
-    kv_heads: int
-    head_dim: int
-    dtype: KvDtype
-
-    @property
-    @abstractmethod
-    def page_nbytes(self) -> int:
-        """Bytes of one page over all layers, keys and values."""
-
-    @abstractmethod
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy one page of every layer onto another page."""
-
-    @abstractmethod
-    def read_page(self, page: int) -> tuple[Tensor, ...]:
-        """Return a copy of one page's contents, for a cache entry that outlives the page."""
-
-    @abstractmethod
-    def write_page(self, page: int, contents: tuple[Tensor, ...]) -> None:
-        """Overwrite one page with contents that ``read_page`` returned."""
-
-    @abstractmethod
-    def clear_page(self, page: int, upto: int) -> None:
-        """Set the first ``upto`` rows of a page to zero in every layer."""
-
-
-@dataclass(frozen=True)
-class RotaryTable:
-    """Cosine and sine of every position, float32 [positions, d / 2], attention factor included."""
-
-    cos: Tensor
-    sin: Tensor
-
-
-@dataclass(frozen=True)
-class LayerWeights:
-    """One pre-norm decoder layer.
-
-    Attributes:
-        attn_norm: RMS norm weight [H] before attention.
-        qkv: fused projection [(h + 2 g) d, H]: queries, keys, values.
-        q_norm, k_norm: per-head RMS norm weights [d], or None.
-        out: output projection [H, h d].
-        mlp_norm: RMS norm weight [H] before the feed-forward layer.
-        gate_up: fused projection [2 F, H]: gate, then up.
-        down: projection [H, F].
-        window: a row sees keys of the last ``window`` positions, its own included; None sees all.
-        causal: for block rows: whether a row sees only the block rows up to itself.
-    """
-
-    attn_norm: Tensor
-    qkv: Linear
-    q_norm: Tensor | None
-    k_norm: Tensor | None
-    out: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
-    window: int | None = None
-    causal: bool = True
-
-
-@dataclass(frozen=True)
-class Stack:
-    """Decoder layers that share a shape and a rotary table."""
-
-    layers: tuple[LayerWeights, ...]
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    eps: float
-    rotary: RotaryTable
 
 
 class Kernels(ABC):
@@ -142,6 +60,33 @@ class Kernels(ABC):
             parts: matrices that share K; formats may differ.
             bias: float32 [sum N_i], added after the product.
         """
+
+    @abstractmethod
+    def prepare_stack(self, weights: StackWeights) -> Stack:
+        """Prepare decoder layers for ``run_layers``, ``run_block`` and ``write_context``.
+
+        What a weight is checked for is checked here, once; a tensor must not change afterwards.
+
+        Raises:
+            TypeError: a weight was prepared by another implementation.
+            ValueError: weights do not fit each other.
+        """
+
+    @abstractmethod
+    def prepare_context(self, weights: ContextWeights) -> ContextProjection:
+        """Prepare a drafter's weights for ``ingest``; raises as ``prepare_stack``."""
+
+    @abstractmethod
+    def prepare_markov_bias(self, weights: MarkovWeights) -> MarkovBias:
+        """Prepare a bias for ``markov_decode``; raises as ``prepare_stack``.
+
+        Raises:
+            IndexError: a target id is outside the embedding.
+        """
+
+    @abstractmethod
+    def prepare_block_drafter(self, weights: BlockDraftWeights) -> BlockDrafter:
+        """Prepare a drafter's weights for ``draft_blocks``; raises as ``prepare_markov_bias``."""
 
     @abstractmethod
     def allocate(
@@ -237,6 +182,7 @@ class Kernels(ABC):
 
     # -- composed operators --------------------------------------------------------------------
 
+    @abstractmethod
     def draw(
         self,
         x: Tensor,
@@ -251,58 +197,8 @@ class Kernels(ABC):
         position, v)``, lowest id on ties: a draw from the softmax of the scaled logits (Maddison et
         al., NeurIPS 2014), keyed by (seed, position) alone; -1 as for ``argmax``.
         """
-        ids = index_range(0, head.out_features)
-        drawn = []
-        for logits, temperature, seed, position in zip(
-            self.linear(x, head), temperatures, seeds, positions, strict=True
-        ):
-            scaled = logits.numpy() / np.float32(temperature)
-            noise = self.gumbel(seed, STREAM_TOKEN, position, ids).numpy()
-            finite = bool(logits.isfinite().all())
-            drawn.append(int(np.argmax(scaled + noise)) if finite else -1)
-        return token_ids(drawn)
 
-    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """Choose a token in every row, block by block from left to right; target ids int64 [n].
-
-        A row's scores are its own plus ``linear(embed(tokens, previous), out)``, where ``previous``
-        is the token chosen in the row before. It takes the best, the lowest draft id on ties, or
-        draws as ``draw`` does, with noise keyed by target ids.
-
-        Args:
-            chain: the bias.
-            scores: scores of all blocks' rows over draft ids, float32 [n, V'].
-            blocks: the blocks, whose lengths add up to n.
-        """
-        return blockwise.walk(self, chain, scores, blocks)
-
-    def draft_blocks(
-        self, sketch: Sketch, rows: Rows, store: PageStore, blocks: Sequence[Block]
-    ) -> tuple[Tensor, Tensor]:
-        """Draft every block from its tip: ``run_block``, final norm, head, ``walk``, confidences.
-
-        Args:
-            sketch: the drafter's weights.
-            rows: one group of block rows per block, over cached context.
-            store: the context pages.
-            blocks: as in ``walk``; block row ``sketch.first`` predicts the first token.
-
-        Returns:
-            Target ids, int64 [n], and confidences, float32 [n]: NaN where a state is not finite, 1
-            without a confidence head.
-        """
-        return blockwise.draft_blocks(self, sketch, rows, store, blocks)
-
-    def ingest(
-        self, weights: ContextWeights, stack: Stack, taps: Tensor, rows: Rows, store: PageStore
-    ) -> None:
-        """Write the context rows of tapped states, float32 [n, taps H], for all layers.
-
-        ``write_context`` of ``linear(RMSNorm(linear(taps, fc)), keys_values)``.
-        """
-        normed = self.rms_norm(self.linear(taps, weights.fc), weights.norm, stack.eps)
-        self.write_context(stack, self.linear(normed, weights.keys_values), rows, store)
-
+    @abstractmethod
     def run_layers(
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
@@ -319,24 +215,12 @@ class Kernels(ABC):
             The residual stream after the last layer, float32 [n, H], and the tapped states side by
             side in the order of ``taps``, float32 [n, len(taps) H], or None without taps.
         """
-        tapped = {-1: x} if -1 in taps else {}
-        for index, layer in enumerate(stack.layers):
-            q, k, v = self._project(stack, layer, x, rows)
-            self.write(store, index, k, v, rows)
-            mixed = self.attend(q, store, index, rows, layer.window)
-            x = self._finish_layer(stack, layer, x, mixed)
-            if index in taps:
-                tapped[index] = x
-        return x, torch.cat([tapped[tap] for tap in taps], dim=-1) if taps else None
 
+    @abstractmethod
     def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run block rows over cached context; nothing is written. float32 [n, H] to [n, H]."""
-        for index, layer in enumerate(stack.layers):
-            q, k, v = self._project(stack, layer, x, rows)
-            mixed = self.attend_block(q, k, v, store, index, rows, layer.window, layer.causal)
-            x = self._finish_layer(stack, layer, x, mixed)
-        return x
 
+    @abstractmethod
     def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
         """Write every layer's keys, normed and rotated, and values, as they are.
 
@@ -347,35 +231,44 @@ class Kernels(ABC):
             rows: their staged cache rows.
             store: the pages.
         """
-        blockwise.write_context(self, stack, flat, rows, store)
 
-    def _project(
-        self, stack: Stack, layer: LayerWeights, x: Tensor, rows: Rows
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [n, h, d], keys and values [n, g, d], normed and rotated."""
-        flat = self.linear(self.rms_norm(x, layer.attn_norm, stack.eps), layer.qkv)
-        q, k, v = self.split_heads(stack, flat)
-        if layer.q_norm is not None:
-            q = self.rms_norm(q, layer.q_norm, stack.eps)
-        if layer.k_norm is not None:
-            k = self.rms_norm(k, layer.k_norm, stack.eps)
-        q = self.rotate(q, rows.positions, stack.rotary)
-        return q, self.rotate(k, rows.positions, stack.rotary), v
+    @abstractmethod
+    def ingest(
+        self, context: ContextProjection, taps: Tensor, rows: Rows, store: PageStore
+    ) -> None:
+        """Write the context rows of tapped states, float32 [n, taps H], for all layers.
 
-    def _finish_layer(self, stack: Stack, layer: LayerWeights, x: Tensor, mixed: Tensor) -> Tensor:
-        """Output projection, feed-forward layer and both residual additions."""
-        x = x + self.linear(mixed, layer.out)
-        normed = self.rms_norm(x, layer.mlp_norm, stack.eps)
-        return x + self.linear(self.swiglu(self.linear(normed, layer.gate_up)), layer.down)
+        ``write_context`` of ``linear(RMSNorm(linear(taps, fc)), keys_values)``.
+        """
 
-    @staticmethod
-    def split_heads(stack: Stack, flat: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Split fused projections [n, (h + 2 g) d] into contiguous [n, heads, d] parts."""
-        h, g, d = stack.num_heads, stack.num_kv_heads, stack.head_dim
-        q, k, v = torch.split(flat, [h * d, g * d, g * d], dim=-1)
-        n = flat.shape[0]
-        return (
-            q.reshape(n, h, d).contiguous(),
-            k.reshape(n, g, d).contiguous(),
-            v.reshape(n, g, d).contiguous(),
-        )
+    @abstractmethod
+    def markov_decode(self, markov: MarkovBias, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
+        """Choose a token in every row, block by block from left to right; target ids int64 [n].
+
+        A row's scores are its own plus ``linear(embed(tokens, previous), out)``, where ``previous``
+        is the token chosen in the row before. It takes the best, the lowest draft id on ties, or
+        draws as ``draw`` does, with noise keyed by target ids.
+
+        Args:
+            markov: the bias.
+            scores: scores of all blocks' rows over draft ids, float32 [n, V'].
+            blocks: the blocks, whose lengths add up to n.
+        """
+
+    @abstractmethod
+    def draft_blocks(
+        self, drafter: BlockDrafter, rows: Rows, store: PageStore, blocks: Sequence[Block]
+    ) -> tuple[Tensor, Tensor]:
+        """Draft every block: ``run_block``, final norm, head, ``markov_decode``, confidences.
+
+        Args:
+            drafter: the drafter.
+            rows: one group of block rows per block, over cached context.
+            store: the context pages.
+            blocks: as in ``markov_decode``; block row ``first`` of the weights predicts the
+                first token.
+
+        Returns:
+            Target ids, int64 [n], and confidences, float32 [n]: NaN where a state is not finite, 1
+            without a confidence head.
+        """

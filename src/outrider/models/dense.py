@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 from outrider.config.kv import KvCacheDtype, kv_dtype
 from outrider.config.model import ModelConfig
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
-from outrider.kernels.weights import RawWeight
+from outrider.kernels.values import StackWeights
+from outrider.models.layers import TensorSource, target_layers
 from outrider.models.rotary import rotary_table
 from outrider.types.errors import InvariantError
 from outrider.types.progress import Progress, silent
-
-#: Fetches a weight by its Hugging Face name; raises if it is missing or not of this shape.
-TensorSource = Callable[[str, tuple[int, ...]], RawWeight]
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,16 @@ class DenseModel:
         """
         self.config = config
         self.kernels = kernels
-        self._tensors = tensors
         #: Whether any matrix is stored in blocks of integers.
         self.quantized = False
+        reader = target_layers(config, tensors)
         layers = []
         for index in range(config.num_layers):
-            layers.append(self._layer(f"model.layers.{index}.", config.windows[index]))
+            raw = reader.read(f"model.layers.{index}.")
+            self.quantized |= raw.quantized
+            layers.append(raw.prepare(kernels, config.windows[index]))
             progress("Preparing weights", index + 1, config.num_layers + 1)
-        self.stack = Stack(
+        self._weights = StackWeights(
             tuple(layers),
             config.num_heads,
             config.num_kv_heads,
@@ -81,10 +81,12 @@ class DenseModel:
             config.rms_eps,
             rotary_table(config.rotary, config.head_dim, max_positions),
         )
+        self.stack = kernels.prepare_stack(self._weights)
         table_shape = (config.vocab_size, config.hidden_size)
-        self.norm = self._vector("model.norm.weight", config.hidden_size)
-        embedding = self._matrix("model.embed_tokens.weight", table_shape)
-        self._raw_head = embedding if config.tied else self._matrix("lm_head.weight", table_shape)
+        self.norm = reader.norm("model.norm.weight", config.hidden_size)
+        embedding = tensors("model.embed_tokens.weight", table_shape)
+        self._raw_head = embedding if config.tied else tensors("lm_head.weight", table_shape)
+        self.quantized |= embedding.quantized or self._raw_head.quantized
         self.embedding = kernels.prepare([embedding])
         self.head = self.embedding if config.tied else kernels.prepare([self._raw_head])
         progress("Preparing weights", config.num_layers + 1, config.num_layers + 1)
@@ -92,7 +94,7 @@ class DenseModel:
     @property
     def positions(self) -> int:
         """Rows of the rotary table: a session can have no more tokens."""
-        return self.stack.rotary.cos.shape[0]
+        return self.stack.positions
 
     def reaching(self, positions: int) -> DenseModel:
         """Return a model over the same weights whose rotary table has ``positions`` rows."""
@@ -100,48 +102,9 @@ class DenseModel:
             return self
         twin = copy.copy(self)
         rotary = rotary_table(self.config.rotary, self.config.head_dim, positions)
-        twin.stack = replace(self.stack, rotary=rotary)
+        twin._weights = replace(self._weights, rotary=rotary)
+        twin.stack = self.kernels.prepare_stack(twin._weights)
         return twin
-
-    def _vector(self, name: str, size: int) -> Tensor:
-        return self._tensors(name, (size,)).float().contiguous()
-
-    def _matrix(self, name: str, shape: tuple[int, ...]) -> RawWeight:
-        weight = self._tensors(name, shape)
-        self.quantized |= weight.quantized
-        return weight
-
-    def _layer(self, prefix: str, window: int | None) -> LayerWeights:
-        c = self.config
-        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        attention = prefix + "self_attn."
-        parts = (("q_proj", q), ("k_proj", kv), ("v_proj", kv))
-        bias = (
-            torch.cat([self._vector(f"{attention}{name}.bias", size) for name, size in parts])
-            if c.qkv_bias
-            else None
-        )
-        qkv = [
-            self._matrix(f"{attention}{name}.weight", (size, c.hidden_size)) for name, size in parts
-        ]
-        mlp_shape = (c.intermediate_size, c.hidden_size)
-        gate_up = [
-            self._matrix(f"{prefix}mlp.{name}_proj.weight", mlp_shape) for name in ("gate", "up")
-        ]
-        down = self._matrix(f"{prefix}mlp.down_proj.weight", mlp_shape[::-1])
-        out = self._matrix(f"{attention}o_proj.weight", (c.hidden_size, q))
-        out_bias = self._vector(f"{attention}o_proj.bias", c.hidden_size) if c.o_bias else None
-        return LayerWeights(
-            attn_norm=self._vector(prefix + "input_layernorm.weight", c.hidden_size),
-            qkv=self.kernels.prepare(qkv, bias),
-            q_norm=self._vector(f"{attention}q_norm.weight", c.head_dim) if c.qk_norm else None,
-            k_norm=self._vector(f"{attention}k_norm.weight", c.head_dim) if c.qk_norm else None,
-            out=self.kernels.prepare([out], out_bias),
-            mlp_norm=self._vector(prefix + "post_attention_layernorm.weight", c.hidden_size),
-            gate_up=self.kernels.prepare(gate_up),
-            down=self.kernels.prepare([down]),
-            window=window,
-        )
 
     def trimmed_head(self, ids: Tensor) -> Linear:
         """Prepare only the head rows ``ids`` (int64 [m]), for a drafter with a small vocabulary."""
@@ -221,8 +184,7 @@ class DenseModel:
     @property
     def weight_nbytes(self) -> int:
         """Bytes that one pass reads at least."""
-        products = [w for la in self.stack.layers for w in (la.qkv, la.out, la.gate_up, la.down)]
-        return sum(w.nbytes for w in products) + self.head.nbytes
+        return self.stack.nbytes + self.head.nbytes
 
 
 def _finite_rows(x: Tensor) -> Tensor | None:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from outrider.config.rotary import RotaryConfig
-from outrider.kernels.table import RotaryTable
+from outrider.kernels.values import RotaryTable
 
 Frequencies = NDArray[np.float64]
 

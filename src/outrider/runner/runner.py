@@ -9,8 +9,8 @@ from torch import Tensor
 
 from outrider.caches.paged import PagedCache
 from outrider.caches.pool import PagePool
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import PageStore
 from outrider.kernels.tensors import index_range, token_ids
 from outrider.models.dense import DenseModel
 from outrider.runner.target_pass import TargetPass

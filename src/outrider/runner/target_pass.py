@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import RowGroup, Rows
-from outrider.kernels.table import PageStore
 from outrider.kernels.tensors import token_ids
 from outrider.models.dense import DenseModel, TargetOutput
 from outrider.session.pass_output import PassOutput

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -16,6 +16,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -34,8 +35,6 @@ _log = logging.getLogger("outrider")
 #: that it is not one text's bad luck, early enough to be seen. Both set by hand.
 USELESS_AFTER: Final = 2000
 USELESS_SHARE: Final = 0.01
-
-_Ask = Callable[[Drafter, Sequence[SessionRows]], Sequence[Proposal | DrafterFault]]
 
 
 class Drafting:
@@ -84,15 +83,10 @@ class Drafting:
         """Put a draft into every session's rows for which one is sound and worth it."""
         if self._drafter is None:
             return
-        full: list[SessionRows] = []
-        brief: list[SessionRows] = []
-        for rows in batch:
-            if rows.draft_length > 0:
-                rows.decision = _decision(rows)
-                (full if rows.decision.full else brief).append(rows)
-        for asked, ask in ((full, _propose), (brief, _glance)):
-            for rows, proposal in zip(asked, _answers(ask, self._drafter, asked), strict=True):
-                rows.draft = self._cut(rows, self._checked(rows, proposal))
+        asked = [rows for rows in batch if rows.draft_length > 0]
+        requests = [_request(rows) for rows in asked]
+        for rows, proposal in zip(asked, _answers(self._drafter, requests), strict=True):
+            rows.draft = self._cut(rows, self._checked(rows, proposal))
 
     def _checked(self, rows: SessionRows, proposal: Proposal | DrafterFault) -> Proposal:
         """The proposal if it is sound, cut to what was asked for; an empty one if it is not."""
@@ -222,58 +216,34 @@ def _policy(rows: SessionRows) -> DraftLengthPolicy | None:
     return None if drafter is None else drafter.policy
 
 
-def _decision(rows: SessionRows) -> DraftDecision:
-    """What the session's policy decides for this round; without one, all that is asked for."""
-    policy, most = _policy(rows), rows.draft_length
-    return DraftDecision(DraftMode.FULL, most) if policy is None else policy.decide(most)
-
-
-def _propose(drafter: Drafter, batch: Sequence[SessionRows]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts in full, of as many tokens as each session's decision asks for."""
-    states, tips, lengths = _wanted(batch)
-    asked = [rows.decision.asked for rows in batch if rows.decision is not None]
-    return drafter.propose_within(states, tips, lengths, asked)
-
-
-def _glance(drafter: Drafter, batch: Sequence[SessionRows]) -> Sequence[Proposal | DrafterFault]:
-    """Drafts that cost next to nothing."""
-    return drafter.glance(*_wanted(batch))
-
-
-def _wanted(batch: Sequence[SessionRows]) -> tuple[list[DraftState], list[int], list[int]]:
-    """States, tips and lengths."""
-    return (
-        [_state(rows) for rows in batch],
-        [rows.session.stream.tip for rows in batch],
-        [rows.draft_length for rows in batch],
-    )
+def _request(rows: SessionRows) -> DraftRequest:
+    """What to ask for, as the session's policy decides; without one, all that can be used."""
+    session, most = rows.session, rows.draft_length
+    if session.draft_state is None:
+        raise InvariantError("a session without a drafter was asked to draft")
+    policy = _policy(rows)
+    rows.decision = DraftDecision(DraftMode.FULL, most) if policy is None else policy.decide(most)
+    return DraftRequest(session.draft_state, session.stream.tip, most, rows.decision.asked)
 
 
 def _answers(
-    ask: _Ask, drafter: Drafter, asked: Sequence[SessionRows]
+    drafter: Drafter, requests: Sequence[DraftRequest]
 ) -> Sequence[Proposal | DrafterFault]:
-    """One answer per rows.
+    """One answer per request.
 
     If the batch fails, each is asked alone: one bad neighbour must not cost the others.
     """
-    if not asked:
+    if not requests:
         return []
     try:
-        proposals = ask(drafter, asked)
+        proposals = drafter.propose(requests)
     except Exception as fault:  # whatever a drafter does, decoding goes on
-        if len(asked) > 1:
-            return [_answers(ask, drafter, [rows])[0] for rows in asked]
+        if len(requests) > 1:
+            return [_answers(drafter, [request])[0] for request in requests]
         return [DrafterFault(repr(fault))]
-    if len(proposals) != len(asked):
-        return [DrafterFault(f"{len(proposals)} answers for {len(asked)}")] * len(asked)
+    if len(proposals) != len(requests):
+        return [DrafterFault(f"{len(proposals)} answers for {len(requests)}")] * len(requests)
     return proposals
-
-
-def _state(rows: SessionRows) -> DraftState:
-    state = rows.session.draft_state
-    if state is None:
-        raise InvariantError("a session without a drafter was asked to draft")
-    return state
 
 
 def _first(proposal: Proposal, count: int) -> Proposal:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from tiny_training import CONFIG, SHAPE, H, V, source, torch_target
 
-from outrider.drafters.base import CommittedRows, DraftSampling
+from outrider.drafters.base import CommittedRows, DraftRequest, DraftSampling
 from outrider.drafters.loading import load_drafter
 from outrider.kernels.reference import ReferenceKernels
 from outrider.models.dense import DenseModel
@@ -49,7 +49,9 @@ def engine_drafts(folder, ids, anchors, network):
         state = drafter.begin(DraftSampling())
         rows = CommittedRows(ids[:anchor].tolist(), 0, states.taps[0, :anchor].contiguous())
         drafter.observe([state], [rows])
-        (proposal,) = drafter.propose([state], [int(ids[anchor])], [drafter.max_draft])
+        (proposal,) = drafter.propose(
+            [DraftRequest(state, int(ids[anchor]), drafter.max_draft, drafter.max_draft)]
+        )
         out.append(proposal.tokens)
         state.release()
     return out

@@ -13,6 +13,7 @@ from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
@@ -52,7 +53,6 @@ class ReplayDrafter(Drafter):
 
     name = "replay"
     max_draft = 15
-    default_draft = 15
 
     def __init__(self, streams: Sequence[Sequence[int]], vocab_size: int) -> None:
         """Learn the answers.
@@ -73,13 +73,11 @@ class ReplayDrafter(Drafter):
         for state, new in zip(states, rows, strict=True):
             _own(state).tokens.extend(new.tokens)
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
         """Continue each session's stream, right at first and wrong from a planted place on."""
         return [
-            Proposal(self._draft([*_own(state).tokens, tip], length))
-            for state, tip, length in zip(states, tips, lengths, strict=True)
+            Proposal(self._draft([*_own(request.state).tokens, request.tip], request.computed))
+            for request in requests
         ]
 
     def _draft(self, known: list[int], length: int) -> list[int]:

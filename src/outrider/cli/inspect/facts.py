@@ -89,7 +89,6 @@ def _ngram_facts() -> Facts:
         "kind": drafter.name,
         "matches": f"suffixes of {options.longest} to {options.shortest} tokens",
         "window": options.window,
-        "default_draft": drafter.default_draft,
         "max_draft": drafter.max_draft,
         **_NO_WEIGHTS,
     }

@@ -15,13 +15,13 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from outrider.config.model import ModelConfig
-from outrider.models.dense import TensorSource
+from outrider.models.layers import RawLayer, TensorSource, target_layers
 from outrider.models.rotary import rotary_table
 from outrider.types.progress import Progress, silent
 
 
 class LayerTensors(NamedTuple):
-    """Weights of one decoder layer; the fields are those of ``kernels.table.LayerWeights``."""
+    """Weights of one decoder layer; the fields are those of ``models.layers.RawLayer``."""
 
     attn_norm: Tensor
     qkv: Tensor
@@ -149,8 +149,9 @@ class TorchTarget:
         )
         self._tensors = tensors
         self.layers: list[LayerTensors] = []
+        reader = target_layers(config, tensors)
         for index in range(config.num_layers):
-            self.layers.append(self._layer(f"model.layers.{index}."))
+            self.layers.append(self._layer(reader.read(f"model.layers.{index}.")))
             progress("Loading the target", index + 1, config.num_layers)
         table = (config.vocab_size, config.hidden_size)
         self.norm = self._weight("model.norm.weight", config.hidden_size)
@@ -164,29 +165,23 @@ class TorchTarget:
         self._forward = torch.compile(decoder_layer, dynamic=False)
 
     def _weight(self, name: str, *shape: int) -> Tensor:
-        return self._tensors(name, shape).float().to(self.device, self.dtype)
+        return self._moved(self._tensors(name, shape).float())
 
-    def _layer(self, prefix: str) -> LayerTensors:
-        c = self.config
-        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        names = (("q_proj", q), ("k_proj", kv), ("v_proj", kv))
-        attn, mlp = prefix + "self_attn.", prefix + "mlp."
-        qkv = [self._weight(f"{attn}{name}.weight", size, c.hidden_size) for name, size in names]
-        bias = [self._weight(f"{attn}{name}.bias", size) for name, size in names if c.qkv_bias]
-        wide = (c.intermediate_size, c.hidden_size)
+    def _moved(self, weight: Tensor) -> Tensor:
+        return weight.to(self.device, self.dtype)
+
+    def _layer(self, raw: RawLayer) -> LayerTensors:
         return LayerTensors(
-            attn_norm=self._weight(prefix + "input_layernorm.weight", c.hidden_size),
-            qkv=torch.cat(qkv),
-            qkv_bias=torch.cat(bias) if bias else None,
-            q_norm=self._weight(attn + "q_norm.weight", c.head_dim) if c.qk_norm else None,
-            k_norm=self._weight(attn + "k_norm.weight", c.head_dim) if c.qk_norm else None,
-            out=self._weight(attn + "o_proj.weight", c.hidden_size, q),
-            out_bias=self._weight(attn + "o_proj.bias", c.hidden_size) if c.o_bias else None,
-            mlp_norm=self._weight(prefix + "post_attention_layernorm.weight", c.hidden_size),
-            gate_up=torch.cat(
-                [self._weight(f"{mlp}{n}_proj.weight", *wide) for n in ("gate", "up")]
-            ),
-            down=self._weight(mlp + "down_proj.weight", *wide[::-1]),
+            attn_norm=self._moved(raw.attn_norm),
+            qkv=torch.cat([self._moved(weight.float()) for weight in raw.qkv]),
+            qkv_bias=None if raw.qkv_bias is None else self._moved(raw.qkv_bias),
+            q_norm=None if raw.q_norm is None else self._moved(raw.q_norm),
+            k_norm=None if raw.k_norm is None else self._moved(raw.k_norm),
+            out=self._moved(raw.out.float()),
+            out_bias=None if raw.out_bias is None else self._moved(raw.out_bias),
+            mlp_norm=self._moved(raw.mlp_norm),
+            gate_up=torch.cat([self._moved(weight.float()) for weight in raw.gate_up]),
+            down=self._moved(raw.down.float()),
         )
 
     def angles(self, positions: int) -> Angles:

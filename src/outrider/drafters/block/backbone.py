@@ -22,11 +22,13 @@ from torch import Tensor
 
 from outrider.caches.paged import pages_for
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.blockwise import ContextWeights
+from outrider.kernels.handles import PageStore
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, Stack
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import index_range
-from outrider.models.dense import TensorSource
+from outrider.kernels.values import ContextWeights, LayerWeights, StackWeights
+from outrider.kernels.weights import RawWeight
+from outrider.models.layers import LayerFormat, LayerReader, TensorSource
 from outrider.models.rotary import rotary_table
 
 #: Attention of a layer's block rows: (q [n, h, d], k [n, g, d], v [n, g, d]) to float32 [n, h d].
@@ -39,7 +41,8 @@ class BlockBackbone:
     Attributes:
         config: the shape.
         kernels: the operator table that runs it.
-        stack: the decoder layers, for the composed operators.
+        weights: the decoder layers.
+        stack: the same, prepared for the operators that run all of them.
         final_norm: RMS norm weight [H] after the layers.
         mask: the learned mask embedding [H], or None if a token's embedding is used.
     """
@@ -56,17 +59,30 @@ class BlockBackbone:
         self.kernels = kernels
         self._tensors = tensors
         c = config
-        self.final_norm = self._vector("norm.weight", c.hidden_size)
-        self.mask = self._vector("mask_embedding", c.hidden_size) if c.learned_mask else None
-        self._context = self._context_weights()
-        self.stack = Stack(
-            tuple(self._layer_weights(index) for index in range(c.num_layers)),
+        form = LayerFormat(c.attention_bias, c.attention_bias, qk_norm=True)
+        self._reader = reader = LayerReader(c, form, tensors)
+        self.final_norm = reader.norm("norm.weight", c.hidden_size)
+        self.mask = reader.vector("mask_embedding", c.hidden_size) if c.learned_mask else None
+        layers: list[LayerWeights] = []
+        keys_values: list[RawWeight] = []
+        biases: list[Tensor] = []
+        for index in range(c.num_layers):
+            raw = reader.read(f"layers.{index}.")
+            layers.append(raw.prepare(kernels, c.windows[index], c.causal[index]))
+            keys_values += raw.qkv[1:]
+            if raw.qkv_bias is not None:
+                biases.append(raw.qkv_bias[c.num_heads * c.head_dim :])
+        self.weights = StackWeights(
+            tuple(layers),
             c.num_heads,
             c.num_kv_heads,
             c.head_dim,
             c.rms_eps,
             rotary_table(c.rotary, c.head_dim, c.max_position + c.block_size),
         )
+        self.stack = kernels.prepare_stack(self.weights)
+        self._context = self._context_weights(keys_values, biases)
+        self._projection = kernels.prepare_context(self._context)
 
     # -- the four forwards ---------------------------------------------------------------------
 
@@ -94,7 +110,7 @@ class BlockBackbone:
         count = features.shape[0]
         at, block_at = positions[:count], positions[count:]
         x = block
-        for index, layer in enumerate(self.stack.layers):
+        for index, layer in enumerate(self.weights.layers):
             _, ctx_k, ctx_v = self._heads(layer, features, at)
             visible = _visible(at, block_at, layer.window, layer.causal)
             attend = partial(_attend_context, ctx_k, ctx_v, visible)
@@ -144,7 +160,7 @@ class BlockBackbone:
 
     def observe(self, taps: Tensor, rows: Rows, store: PageStore) -> None:
         """``ingest`` of ``context_features`` in one operator; taps float32 [n, len(taps) H]."""
-        self.kernels.ingest(self._context, self.stack, taps, rows, store)
+        self.kernels.ingest(self._projection, taps, rows, store)
 
     def forward_round(self, block: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run many sessions' blocks over their cached context; nothing is written.
@@ -174,7 +190,7 @@ class BlockBackbone:
         self, index: int, x: Tensor, positions: Tensor, block_rows: int, attend: Attend
     ) -> Tensor:
         """One pre-norm layer over blocks of ``block_rows`` rows each, attention left open."""
-        layer, kernels, eps = self.stack.layers[index], self.kernels, self.config.rms_eps
+        layer, kernels, eps = self.weights.layers[index], self.kernels, self.config.rms_eps
         normed = kernels.rms_norm(x, layer.attn_norm, eps)
         x = x + kernels.linear(attend(*self._heads(layer, normed, positions)), layer.out)
         return x + self._feed_forward(layer, kernels.rms_norm(x, layer.mlp_norm, eps))
@@ -187,7 +203,7 @@ class BlockBackbone:
         self, layer: LayerWeights, x: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [n, h, d], keys and values [n, g, d] of a layer, normed and rotated."""
-        q, k, v = self.kernels.split_heads(self.stack, self.kernels.linear(x, layer.qkv))
+        q, k, v = self.weights.split_heads(self.kernels.linear(x, layer.qkv))
         return (
             self._rotated(q, layer.q_norm, positions),
             self._rotated(k, layer.k_norm, positions),
@@ -197,72 +213,22 @@ class BlockBackbone:
     def _rotated(self, x: Tensor, norm: Tensor | None, positions: Tensor) -> Tensor:
         if norm is not None:
             x = self.kernels.rms_norm(x, norm, self.config.rms_eps)
-        return self.kernels.rotate(x, positions, self.stack.rotary)
+        return self.kernels.rotate(x, positions, self.weights.rotary)
 
     def _finish(self, x: Tensor) -> Tensor:
         return self.kernels.rms_norm(x, self.final_norm, self.config.rms_eps)
 
     # -- weights -------------------------------------------------------------------------------
 
-    def _vector(self, name: str, size: int) -> Tensor:
-        return self._tensors(name, (size,)).float().contiguous()
-
-    def _projections(self, index: int, names: str) -> tuple[list[str], list[int]]:
-        c = self.config
-        q, kv = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim
-        return [f"layers.{index}.self_attn.{name}_proj" for name in names], [
-            q if name == "q" else kv for name in names
-        ]
-
-    def _biases(self, names: list[str], sizes: list[int]) -> Tensor | None:
-        if not self.config.attention_bias:
-            return None
-        parts = zip(names, sizes, strict=True)
-        return torch.cat([self._vector(f"{name}.bias", size) for name, size in parts])
-
-    def _context_weights(self) -> ContextWeights:
+    def _context_weights(
+        self, keys_values: list[RawWeight], biases: list[Tensor]
+    ) -> ContextWeights:
+        """Keys and values of layer 0, then of layer 1, and so on, are one product."""
         c = self.config
         fc = self._tensors("fc.weight", (c.hidden_size, len(c.taps) * c.hidden_size))
-        norm = self._vector("hidden_norm.weight", c.hidden_size)
-        return ContextWeights(self.kernels.prepare([fc]), norm, self._context_product())
-
-    def _context_product(self) -> Linear:
-        """Keys and values of layer 0, then of layer 1, and so on, as one matrix."""
-        names, sizes = [], []
-        for index in range(self.config.num_layers):
-            more_names, more_sizes = self._projections(index, "kv")
-            names += more_names
-            sizes += more_sizes
-        width = self.config.hidden_size
-        parts = [
-            self._tensors(f"{name}.weight", (size, width))
-            for name, size in zip(names, sizes, strict=True)
-        ]
-        return self.kernels.prepare(parts, self._biases(names, sizes))
-
-    def _layer_weights(self, index: int) -> LayerWeights:
-        c, tensors, prefix = self.config, self._tensors, f"layers.{index}."
-        names, sizes = self._projections(index, "qkv")
-        qkv = [
-            tensors(f"{name}.weight", (size, c.hidden_size))
-            for name, size in zip(names, sizes, strict=True)
-        ]
-        out_name = prefix + "self_attn.o_proj"
-        out = tensors(out_name + ".weight", (c.hidden_size, sizes[0]))
-        ff = (c.intermediate_size, c.hidden_size)
-        gate_up = [tensors(f"{prefix}mlp.{name}_proj.weight", ff) for name in ("gate", "up")]
-        return LayerWeights(
-            attn_norm=self._vector(prefix + "input_layernorm.weight", c.hidden_size),
-            qkv=self.kernels.prepare(qkv, self._biases(names, sizes)),
-            q_norm=self._vector(prefix + "self_attn.q_norm.weight", c.head_dim),
-            k_norm=self._vector(prefix + "self_attn.k_norm.weight", c.head_dim),
-            out=self.kernels.prepare([out], self._biases([out_name], [c.hidden_size])),
-            mlp_norm=self._vector(prefix + "post_attention_layernorm.weight", c.hidden_size),
-            gate_up=self.kernels.prepare(gate_up),
-            down=self.kernels.prepare([tensors(prefix + "mlp.down_proj.weight", ff[::-1])]),
-            window=c.windows[index],
-            causal=c.causal[index],
-        )
+        norm = self._reader.norm("hidden_norm.weight", c.hidden_size)
+        product = self.kernels.prepare(keys_values, torch.cat(biases) if biases else None)
+        return ContextWeights(self.stack, self.kernels.prepare([fc]), norm, product)
 
 
 def _visible(context: Tensor, block: Tensor, window: int | None, causal: bool) -> Tensor:

@@ -14,7 +14,6 @@ order that shapes and absolute positions fix. Threads only choose who computes a
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Sequence
 
 import torch
@@ -22,31 +21,46 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
-from outrider.kernels.arguments import (
+from outrider.kernels.composed import ComposedKernels
+from outrider.kernels.cpu.arguments import (
     check,
     check_block,
     check_cache,
-    check_chain,
     check_layer,
     check_queries,
-    check_sketch,
-    check_stack,
     check_tips,
+    context_width,
     floats,
     indices,
     integers,
     need,
     stream_of,
 )
-from outrider.kernels.blockwise import Block, Chain, ContextWeights, Sketch
-from outrider.kernels.packed import CpuLinear, CpuStore, block_args, packed, pages_of, stored
+from outrider.kernels.cpu.networks import CpuBlockDrafter, CpuContext, CpuMarkovBias, CpuStack
+from outrider.kernels.cpu.packed import CpuLinear, CpuStore, block_args, packed, pages_of, stored
+from outrider.kernels.handles import (
+    BlockDrafter,
+    ContextProjection,
+    Linear,
+    MarkovBias,
+    PageStore,
+    Stack,
+    own,
+)
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore, RotaryTable, Stack
 from outrider.kernels.tensors import new_floats, new_ids
+from outrider.kernels.values import (
+    Block,
+    BlockDraftWeights,
+    ContextWeights,
+    MarkovWeights,
+    RotaryTable,
+    StackWeights,
+)
 from outrider.kernels.weights import RawWeight
 
 
-class CpuKernels(Kernels):
+class CpuKernels(ComposedKernels):
     """Every operator in C++; one call for a whole stack of layers."""
 
     def __init__(self, threads: int | None = None, path: str | None = None) -> None:
@@ -62,9 +76,6 @@ class CpuKernels(Kernels):
         self.draft_kv_dtype: KvDtype = "int8"  # the fastest to read
         self._engine = _native.Engine(path, threads or len(os.sched_getaffinity(0)))
         self.threads = self._engine.threads
-        self._stacks: dict[int, tuple[weakref.ref[Stack], _native.Stack, list[Tensor]]] = {}
-        self._ids: dict[int, tuple[weakref.ref[Chain], Tensor]] = {}
-        self._sketches: dict[int, tuple[weakref.ref[Sketch], _native.Sketch]] = {}
 
     def prepare(self, parts: Sequence[RawWeight], bias: Tensor | None = None) -> Linear:
         """Interleave the rows of every part by 16."""
@@ -77,6 +88,22 @@ class CpuKernels(Kernels):
         outputs = sum(part.shape[0] for part in parts)
         offset = None if bias is None else floats(bias, outputs)
         return CpuLinear(self._engine.pack(raw, 0 if offset is None else offset.data_ptr()))
+
+    def prepare_stack(self, weights: StackWeights) -> Stack:
+        """Gather addresses."""
+        return CpuStack(weights)
+
+    def prepare_context(self, weights: ContextWeights) -> ContextProjection:
+        """Check the shapes."""
+        return CpuContext(weights)
+
+    def prepare_markov_bias(self, weights: MarkovWeights) -> MarkovBias:
+        """Pad the target ids to whole tiles."""
+        return CpuMarkovBias(weights)
+
+    def prepare_block_drafter(self, weights: BlockDraftWeights) -> BlockDrafter:
+        """Gather addresses."""
+        return CpuBlockDrafter(weights)
 
     def allocate(
         self, layers: int, pages: int, kv_heads: int, head_dim: int, dtype: KvDtype
@@ -235,13 +262,14 @@ class CpuKernels(Kernels):
         self, stack: Stack, x: Tensor, rows: Rows, store: PageStore, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
         """Run the whole stack in one native call."""
-        check(rows, store, stack.rotary)
+        native = own(stack, CpuStack).native
+        check(rows, store, stack.positions)
         check_cache(stack, store)
-        need(all(-1 <= tap < len(stack.layers) for tap in taps), f"no such layers: {list(taps)}")
+        need(all(-1 <= tap < stack.layers for tap in taps), f"no such layers: {list(taps)}")
         x = stream_of(x, stack, rows)
         tapped = new_floats(x.shape[0], len(taps) * x.shape[1]) if taps else None
         self._engine.run(
-            self._native_stack(stack),
+            native,
             x.data_ptr(),
             rows,
             pages_of(store),
@@ -253,28 +281,53 @@ class CpuKernels(Kernels):
 
     def run_block(self, stack: Stack, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         """Run the whole stack in one native call; the block's keys and values are scratch."""
-        check_block(rows, store, stack.rotary)
+        native = own(stack, CpuStack).native
+        check_block(rows, store, stack.positions)
         check_cache(stack, store)
         x = stream_of(x, stack, rows)
-        native = self._native_stack(stack)
         self._engine.run(native, x.data_ptr(), rows, pages_of(store), True, [], 0)
         return x
 
+    def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
+        """Write all layers in one native call."""
+        native = own(stack, CpuStack).native
+        check(rows, store, stack.positions)
+        check_cache(stack, store)
+        flat = floats(flat, rows.count, context_width(stack)).clone()
+        self._engine.write_context(native, flat.data_ptr(), rows, pages_of(store))
+
     # -- drafting ------------------------------------------------------------------------------
 
-    def walk(self, chain: Chain, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
-        """Walk every block in one native call; NaN beats nothing."""
+    def ingest(
+        self, context: ContextProjection, taps: Tensor, rows: Rows, store: PageStore
+    ) -> None:
+        """Write context rows in one native call."""
+        held = own(context, CpuContext)
+        check(rows, store, held.stack.positions)
+        check_cache(held.stack, store)
+        taps = floats(taps, rows.count, held.fc.cols)
+        self._engine.ingest(
+            held.fc,
+            held.norm.data_ptr(),
+            held.keys_values,
+            held.stack.native,
+            taps.data_ptr(),
+            rows,
+            pages_of(store),
+        )
+
+    def markov_decode(self, markov: MarkovBias, scores: Tensor, blocks: Sequence[Block]) -> Tensor:
+        """Decode every block in one native call; NaN beats nothing."""
+        held = own(markov, CpuMarkovBias)
         need(all(block.length >= 0 for block in blocks), "a block's length is below 0")
         count = sum(block.length for block in blocks)
-        scores = floats(scores, count, chain.out.out_features)
-        check_chain(chain)
-        check_tips(blocks, chain.tokens)
+        scores = floats(scores, count, held.out.rows)
+        check_tips(blocks, held.tokens.rows)
         chosen = new_ids(count)
-        ids = self._padded_ids(chain)
         self._engine.walk(
-            packed(chain.tokens),
-            packed(chain.out),
-            0 if ids is None else ids.data_ptr(),
+            held.tokens,
+            held.out,
+            held.ids,
             scores.data_ptr(),
             block_args(blocks),
             chosen.data_ptr(),
@@ -282,21 +335,22 @@ class CpuKernels(Kernels):
         return chosen
 
     def draft_blocks(
-        self, sketch: Sketch, rows: Rows, store: PageStore, blocks: Sequence[Block]
+        self, drafter: BlockDrafter, rows: Rows, store: PageStore, blocks: Sequence[Block]
     ) -> tuple[Tensor, Tensor]:
         """Draft all blocks in one native call."""
-        size = len(sketch.masks)
-        check_block(rows, store, sketch.stack.rotary)
-        check_cache(sketch.stack, store)
-        for embedding in (sketch.embedding, sketch.chain.tokens):
-            check_tips(blocks, embedding)
+        held = own(drafter, CpuBlockDrafter)
+        weights, size = held.weights, len(held.weights.masks)
+        check_block(rows, store, weights.stack.positions)
+        check_cache(weights.stack, store)
+        for embedding in (weights.embedding, weights.markov.tokens):
+            check_tips(blocks, embedding.out_features)
         counts = [group.count for group in rows.groups]
         need(counts == [size] * len(blocks), f"groups of {counts} rows for blocks of {size}")
         lengths = [block.length for block in blocks]
-        need(all(0 < n <= size - sketch.first for n in lengths), f"lengths {lengths} of {size}")
+        need(all(0 < n <= size - weights.first for n in lengths), f"lengths {lengths} of {size}")
         chosen, sure = new_ids(sum(lengths)), new_floats(sum(lengths))
         self._engine.draft(
-            self._native_sketch(sketch),
+            held.native,
             rows,
             pages_of(store),
             block_args(blocks),
@@ -304,133 +358,3 @@ class CpuKernels(Kernels):
             sure.data_ptr(),
         )
         return chosen, sure
-
-    def ingest(
-        self, weights: ContextWeights, stack: Stack, taps: Tensor, rows: Rows, store: PageStore
-    ) -> None:
-        """Write context rows in one native call."""
-        check(rows, store, stack.rotary)
-        check_cache(stack, store)
-        taps = floats(taps, rows.count, weights.fc.in_features)
-        norm = floats(weights.norm, weights.fc.out_features)
-        width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
-        found = (weights.keys_values.out_features, weights.keys_values.in_features)
-        need(found == (width, len(norm)), f"context weights of {found}, not {(width, len(norm))}")
-        self._engine.ingest(
-            packed(weights.fc),
-            norm.data_ptr(),
-            packed(weights.keys_values),
-            self._native_stack(stack),
-            taps.data_ptr(),
-            rows,
-            pages_of(store),
-        )
-
-    def write_context(self, stack: Stack, flat: Tensor, rows: Rows, store: PageStore) -> None:
-        """Write all layers in one native call."""
-        check(rows, store, stack.rotary)
-        check_cache(stack, store)
-        width = 2 * len(stack.layers) * stack.num_kv_heads * stack.head_dim
-        flat = floats(flat, rows.count, width).clone()
-        native = self._native_stack(stack)
-        self._engine.write_context(native, flat.data_ptr(), rows, pages_of(store))
-
-    def _native_stack(self, stack: Stack) -> _native.Stack:
-        """Addresses of a stack's weights, gathered once for its lifetime."""
-        known = self._stacks.get(id(stack))
-        if known is not None:
-            return known[1]
-        check_stack(stack)
-        kept: list[Tensor] = []
-        native = _native.Stack(
-            [self._layer(stack, layer, kept) for layer in stack.layers],
-            stack.num_heads,
-            stack.num_kv_heads,
-            stack.head_dim,
-            stack.layers[0].qkv.in_features,
-            stack.eps,
-            _address(stack.rotary.cos, kept, *stack.rotary.cos.shape),
-            _address(stack.rotary.sin, kept, *stack.rotary.sin.shape),
-        )
-        key, stacks = id(stack), self._stacks
-        reference = weakref.ref(stack, lambda _: stacks.pop(key, None))
-        stacks[key] = (reference, native, kept)
-        return native
-
-    def _native_sketch(self, sketch: Sketch) -> _native.Sketch:
-        """Addresses of a drafter's weights, gathered once for its lifetime."""
-        known = self._sketches.get(id(sketch))
-        if known is not None:
-            return known[1]
-        check_sketch(sketch)
-        ids = self._padded_ids(sketch.chain)
-        native = _native.Sketch(
-            self._native_stack(sketch.stack),
-            packed(sketch.embedding),
-            sketch.scale,
-            sketch.masks.data_ptr(),
-            len(sketch.masks),
-            sketch.first,
-            sketch.norm.data_ptr(),
-            packed(sketch.head),
-            packed(sketch.chain.tokens),
-            packed(sketch.chain.out),
-            0 if ids is None else ids.data_ptr(),
-            0 if sketch.confidence is None else sketch.confidence.data_ptr(),
-        )
-        key, sketches = id(sketch), self._sketches
-        sketches[key] = (weakref.ref(sketch, lambda _: sketches.pop(key, None)), native)
-        return native
-
-    def _padded_ids(self, chain: Chain) -> Tensor | None:
-        """A chain's target ids as int32, whole tiles of 16, kept for the chain's lifetime."""
-        if chain.ids is None:
-            return None
-        known = self._ids.get(id(chain))
-        if known is None:
-            ids = indices(chain.ids, chain.tokens.out_features, "target ids")
-            need(len(ids) == chain.out.out_features, "every draft id needs a target id")
-            size = -(-len(ids) // 16) * 16
-            padded = torch.zeros(size, dtype=torch.int32, device=self.device)
-            padded[: len(ids)] = ids
-            key, kept = id(chain), self._ids
-            known = (weakref.ref(chain, lambda _: kept.pop(key, None)), padded)
-            kept[key] = known
-        return known[1]
-
-    @staticmethod
-    def _layer(
-        stack: Stack, layer: LayerWeights, kept: list[Tensor]
-    ) -> tuple[
-        int,
-        _native.Matrix,
-        int,
-        int,
-        _native.Matrix,
-        int,
-        _native.Matrix,
-        _native.Matrix,
-        int,
-        bool,
-    ]:
-        hidden, width = layer.qkv.in_features, stack.head_dim
-        return (
-            _address(layer.attn_norm, kept, hidden),
-            packed(layer.qkv),
-            _address(layer.q_norm, kept, width),
-            _address(layer.k_norm, kept, width),
-            packed(layer.out),
-            _address(layer.mlp_norm, kept, hidden),
-            packed(layer.gate_up),
-            packed(layer.down),
-            layer.window or 0,
-            layer.causal,
-        )
-
-
-def _address(tensor: Tensor | None, kept: list[Tensor], *shape: int) -> int:
-    """Address of a float32 tensor of a shape, which ``kept`` keeps alive; 0 for None."""
-    if tensor is None:
-        return 0
-    kept.append(floats(tensor, *shape))
-    return kept[-1].data_ptr()

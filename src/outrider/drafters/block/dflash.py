@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from outrider.drafters.base import CommittedRows, DrafterFault, Proposal
-from outrider.drafters.block import BlockBackbone
-from outrider.drafters.context import Ask, ContextDrafter, ContextState, all_finite
-from outrider.drafters.head import DraftHead, draw_token
+from outrider.drafters.block.backbone import BlockBackbone
+from outrider.drafters.context.drafter import ContextDrafter, all_finite
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.state import ContextState
+from outrider.drafters.head import DraftHead, draw_token, stack_distributions
 from outrider.kernels.rows import RowGroup, Rows
 from outrider.kernels.tensors import token_ids
 from outrider.models.dense import DenseModel
@@ -45,7 +47,6 @@ class DFlashDrafter(ContextDrafter):
         self.head = head
         self.taps = c.taps
         self.max_draft = c.max_draft
-        self.default_draft = c.max_draft
         self._masks = self._mask_rows()
 
     def _features(self, states: list[ContextState], rows: list[CommittedRows]) -> list[Tensor]:
@@ -54,32 +55,36 @@ class DFlashDrafter(ContextDrafter):
     def _write(self, features: Tensor, rows: Rows) -> None:
         self.backbone.observe(features, rows, self.pool.store)
 
-    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
-        pairs = zip(asks, self._hidden(asks), strict=True)
-        sound = [(ask, rows) for ask, rows in pairs if all_finite(rows)]
+    def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
+        pairs = zip(requests, self._hidden(requests), strict=True)
+        sound = [(request, rows) for request, rows in pairs if all_finite(rows)]
         drafts: dict[int, Proposal] = {}
         if sound:
-            picked = self._pick([ask for ask, _ in sound], [rows for _, rows in sound])
-            drafts = {ask.place: draft for (ask, _), draft in zip(sound, picked, strict=True)}
-        return [drafts.get(ask.place, DrafterFault(NOT_FINITE)) for ask in asks]
+            picked = self._pick([request for request, _ in sound], [rows for _, rows in sound])
+            drafts = {
+                request.place: draft for (request, _), draft in zip(sound, picked, strict=True)
+            }
+        return [drafts.get(request.place, DrafterFault(NOT_FINITE)) for request in requests]
 
-    def _hidden(self, asks: Sequence[Ask]) -> list[Tensor]:
+    def _hidden(self, requests: Sequence[CheckedRequest]) -> list[Tensor]:
         """Final states of the rows that predict each session's drafts, [length_i, H] each."""
         size, first = self.config.block_size, 1 - self.config.row_shift
-        block = self.block_embeddings([ask.tip for ask in asks])
-        hidden = self.backbone.forward_round(block, self._block_rows(asks), self.pool.store)
+        block = self.block_embeddings([request.tip for request in requests])
+        hidden = self.backbone.forward_round(block, self._block_rows(requests), self.pool.store)
         return [
-            rows[first : first + ask.length]
-            for ask, rows in zip(asks, torch.split(hidden, size), strict=True)
+            rows[first : first + request.length]
+            for request, rows in zip(requests, torch.split(hidden, size), strict=True)
         ]
 
-    def _block_rows(self, asks: Sequence[Ask]) -> Rows:
+    def _block_rows(self, requests: Sequence[CheckedRequest]) -> Rows:
         """The block rows of every session, after its cached context."""
         size = self.config.block_size
         return Rows(
             tuple(
-                RowGroup(ask.state.length, size, ask.state.cache.pages, ask.state.cache.floor)
-                for ask in asks
+                RowGroup(
+                    request.state.length, size, request.state.cache.pages, request.state.cache.floor
+                )
+                for request in requests
             )
         )
 
@@ -104,32 +109,28 @@ class DFlashDrafter(ContextDrafter):
         embedded = self.target.embed(ids)
         return embedded if scale == 1.0 else embedded * scale
 
-    def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+    def _pick(self, requests: list[CheckedRequest], hidden: list[Tensor]) -> list[Proposal]:
         """Choose the tokens from final states, one proposal per session."""
-        greedy = [rows for ask, rows in zip(asks, hidden, strict=True) if not _draws(ask)]
+        greedy = [
+            rows for request, rows in zip(requests, hidden, strict=True) if not _draws(request)
+        ]
         likeliest = iter(self.head.argmax(torch.cat(greedy)) if greedy else [])
         return [
-            self._draw_all(ask, rows)
-            if _draws(ask)
-            else Proposal([next(likeliest) for _ in range(ask.length)])
-            for ask, rows in zip(asks, hidden, strict=True)
+            self._draw_all(request, rows)
+            if _draws(request)
+            else Proposal([next(likeliest) for _ in range(request.length)])
+            for request, rows in zip(requests, hidden, strict=True)
         ]
 
-    def _draw_all(self, ask: Ask, hidden: Tensor) -> Proposal:
-        tokens, spreads = [], []
+    def _draw_all(self, request: CheckedRequest, hidden: Tensor) -> Proposal:
+        tokens, distributions = [], []
         for row, logits in enumerate(self.head.logits(hidden)):
-            position = ask.state.length + 1 + row
-            token, spread = draw_token(self.head, logits, ask.state.sampling, position)
+            position = request.state.length + 1 + row
+            token, distribution = draw_token(self.head, logits, request.state.sampling, position)
             tokens.append(token)
-            spreads.append(spread)
-        return Proposal(tokens, stack_spreads(spreads))
+            distributions.append(distribution)
+        return Proposal(tokens, stack_distributions(distributions))
 
 
-def stack_spreads(spreads: Sequence[Tensor | None]) -> Tensor | None:
-    """Stack the distributions of a session's drafts, [n, V]; None if they were not recorded."""
-    rows = [spread for spread in spreads if spread is not None]
-    return torch.stack(rows) if rows else None
-
-
-def _draws(ask: Ask) -> bool:
-    return ask.state.sampling.temperature > 0
+def _draws(request: CheckedRequest) -> bool:
+    return request.state.sampling.temperature > 0

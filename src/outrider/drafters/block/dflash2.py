@@ -1,4 +1,4 @@
-"""The DFlash2 drafter: dynamic convolutions in the block, and a walk over candidate tokens.
+"""The DFlash2 drafter: dynamic convolutions in the block, and candidates chosen left to right.
 
 Around each sublayer stands a grouped dynamic causal convolution over the block's rows, both sides'
 kernels made from the same normed input x:
@@ -7,7 +7,8 @@ kernels made from the same normed input x:
     conv_s(z)[t, c] = sum_j (base[s, j, c] + delta[t, s, j, group(c)]) z[t - j, c]
     y = z + conv_1(sublayer(conv_0(x)))             x = norm(z), zero before the block's first row
 
-The context bypasses the convolutions, as it bypasses the norm. The selector then walks the block:
+The context bypasses the convolutions, as it bypasses the norm. The selector then decodes the block
+from left to right:
 
     score_t(p, c) = u_c + <A[p] * S h_t, B[c]>
 
@@ -25,14 +26,17 @@ from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig
 from outrider.drafters.base import DraftSampling, Proposal
-from outrider.drafters.block import Attend, BlockBackbone
-from outrider.drafters.context import Ask
-from outrider.drafters.dflash import DFlashDrafter, stack_spreads
-from outrider.drafters.head import DraftHead, draw, spread
+from outrider.drafters.block.backbone import Attend, BlockBackbone
+from outrider.drafters.block.dflash import DFlashDrafter
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.head import DraftHead, draw, over_vocabulary, stack_distributions
+from outrider.kernels.handles import Linear, PageStore
 from outrider.kernels.rows import Rows
-from outrider.kernels.table import Kernels, LayerWeights, Linear, PageStore
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import token_ids
-from outrider.models.dense import DenseModel, TensorSource
+from outrider.kernels.values import LayerWeights
+from outrider.models.dense import DenseModel
+from outrider.models.layers import TensorSource
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class ConvolvedBackbone(BlockBackbone):
 
     def _run(self, x: Tensor, rows: Rows, store: PageStore) -> Tensor:
         block_rows = rows.groups[0].count
-        for index, layer in enumerate(self.stack.layers):
+        for index, layer in enumerate(self.weights.layers):
             attend = partial(self._attend_cached, rows, store, index, layer)
             x = self._layer(index, x, rows.positions, block_rows, attend)
         return x
@@ -108,7 +112,7 @@ class ConvolvedBackbone(BlockBackbone):
     def _layer(
         self, index: int, x: Tensor, positions: Tensor, block_rows: int, attend: Attend
     ) -> Tensor:
-        layer, kernels, eps = self.stack.layers[index], self.kernels, self.config.rms_eps
+        layer, kernels, eps = self.weights.layers[index], self.kernels, self.config.rms_eps
         attention_conv, mlp_conv = self._convs[index]
         normed = kernels.rms_norm(x, layer.attn_norm, eps)
         before, after = attention_conv.kernels_of(kernels, normed)
@@ -160,7 +164,7 @@ class CandidateSelector:
 
 
 class DFlash2Drafter(DFlashDrafter):
-    """Walks each block over its rows' candidates, greedily or by drawing among them."""
+    """Chooses among each row's candidates from left to right, greedily or by drawing."""
 
     def __init__(
         self,
@@ -174,32 +178,37 @@ class DFlash2Drafter(DFlashDrafter):
         super().__init__(backbone, target, head, draft_pages)
         self.selector = selector
 
-    def _pick(self, asks: list[Ask], hidden: list[Tensor]) -> list[Proposal]:
+    def _pick(self, requests: list[CheckedRequest], hidden: list[Tensor]) -> list[Proposal]:
         flat = torch.cat(hidden)
-        lengths = [ask.length for ask in asks]
+        lengths = [request.length for request in requests]
         unary, ids = self.selector.candidates(self.head.logits(flat))
         parts = (unary, self.head.target_ids(ids), self.selector.project(flat))
         rows = zip(*(torch.split(part, lengths) for part in parts), strict=True)
-        return [self._walk(ask, *of_ask) for ask, of_ask in zip(asks, rows, strict=True)]
+        return [
+            self._decode(request, *of_request)
+            for request, of_request in zip(requests, rows, strict=True)
+        ]
 
-    def _walk(self, ask: Ask, unary: Tensor, ids: Tensor, projected: Tensor) -> Proposal:
+    def _decode(
+        self, request: CheckedRequest, unary: Tensor, ids: Tensor, projected: Tensor
+    ) -> Proposal:
         """Choose one session's tokens: unary and ids [n, top_k], projected [n, r]."""
-        sampling, before = ask.state.sampling, ask.tip
+        sampling, before = request.state.sampling, request.tip
         tokens: list[int] = []
-        spreads: list[Tensor | None] = []
-        for row in range(ask.length):
+        distributions: list[Tensor | None] = []
+        for row in range(request.length):
             scores = self.selector.scores(unary[row], ids[row], projected[row], before)
             if sampling.temperature > 0:
-                position = ask.state.length + 1 + row
+                position = request.state.length + 1 + row
                 before, q = self._draw(scores, ids[row], sampling, position)
-                spreads.append(q)
+                distributions.append(q)
             else:
                 before = int(ids[row][scores == scores.max()].min())
             tokens.append(before)
-        return Proposal(tokens, stack_spreads(spreads))
+        return Proposal(tokens, stack_distributions(distributions))
 
     def _draw(
         self, scores: Tensor, ids: Tensor, sampling: DraftSampling, position: int
     ) -> tuple[int, Tensor | None]:
         index, probabilities = draw(self.kernels, scores, ids, sampling, position)
-        return int(ids[index]), spread(probabilities, ids, self.head.vocab_size, sampling)
+        return int(ids[index]), over_vocabulary(probabilities, ids, self.head.vocab_size, sampling)

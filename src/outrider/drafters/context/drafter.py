@@ -1,166 +1,32 @@
-"""What drafters with a paged context share: states, faults, tails and accounting."""
+"""A drafter over paged context rows, whatever its network: faults, tails and accounting."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from outrider.caches.paged import PagedCache, PagesCopy
+from outrider.caches.paged import PagedCache
 from outrider.caches.pool import OutOfPages, PagePool
 from outrider.drafters.base import (
     CommittedRows,
     Drafter,
     DrafterFault,
+    DraftRequest,
     DraftSampling,
     DraftState,
     Proposal,
     Tail,
 )
-from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import PageStore
+from outrider.drafters.context.request import CheckedRequest
+from outrider.drafters.context.state import ContextState, context_state
+from outrider.drafters.context.tail import ContextTail, TailCounts
+from outrider.kernels.handles import PageStore
+from outrider.kernels.rows import RowGroup, Rows
 from outrider.models.dense import DenseModel
-
-
-class ContextState(DraftState):
-    """One session's context rows.
-
-    Rows are readable from the cache's floor on. A session whose earlier rows cannot be used (their
-    taps were never computed, or were not finite) starts cold: the floor moves up to where
-    observation resumes, and nothing below it is ever read.
-
-    Attributes:
-        cache: the context keys and values.
-        sampling: how the session's target draws.
-    """
-
-    def __init__(self, cache: PagedCache, sampling: DraftSampling) -> None:
-        self.cache = cache
-        self.sampling = sampling
-        self._fault: str | None = None
-
-    @property
-    def length(self) -> int:
-        """Committed rows observed so far, readable or not."""
-        return self.cache.length
-
-    def truncate(self, length: int) -> None:
-        """Forget rows at and after ``length``; below the floor nothing is left."""
-        if length < self.cache.floor:
-            self.skip_to(length)
-        else:
-            self.cache.truncate(length)
-
-    def roll_back(self, length: int) -> None:
-        """Return to ``length`` rows; a page table alone is set back, not the pool's counts."""
-        self.cache.roll_back(length)
-
-    def fork(self, sampling: DraftSampling | None = None) -> ContextState:
-        """Return an independent state; pages are shared until one of the two writes."""
-        return ContextState(self.cache.fork(), sampling or self.sampling)
-
-    def release(self) -> None:
-        """Return every page."""
-        self.cache.release()
-
-    def skip_to(self, length: int) -> None:
-        """Drop every row and go on at position ``length``."""
-        self.cache.release()
-        # An empty cache whose floor is its length: the next ``stage`` takes pages from here on, and
-        # no reader goes below.
-        self.cache.length = self.cache.floor = length
-
-    def stage(self, count: int, store: PageStore) -> RowGroup:
-        """Stage rows; the pages of a state that starts cold are cleared below its floor.
-
-        An implementation may read masked rows and multiply them by zero, which needs them to be
-        finite.
-        """
-        fresh = not self.cache.pages
-        group = self.cache.stage(count)
-        if fresh:
-            clear_below(group.pages, group.floor, store)
-        return group
-
-    def fail(self, reason: str, length: int) -> None:
-        """Record a fault, and start cold at ``length``."""
-        self._fault = reason
-        self.skip_to(length)
-
-    def take_fault(self) -> str | None:
-        """Return the fault recorded since the last call, if any, and clear it."""
-        fault, self._fault = self._fault, None
-        return fault
-
-
-def clear_below(pages: Sequence[int], floor: int, store: PageStore) -> None:
-    """Zero the rows of ``pages`` below position ``floor``."""
-    for page in pages[: floor // PAGE_TOKENS]:
-        store.clear_page(page, PAGE_TOKENS)
-    if floor % PAGE_TOKENS:
-        store.clear_page(pages[floor // PAGE_TOKENS], floor % PAGE_TOKENS)
-
-
-@dataclass(frozen=True)
-class ContextTail(Tail):
-    """Exported context rows.
-
-    Attributes:
-        upto: position after the last row.
-        rows: the rows.
-        shape: which drafter they belong to; another one refuses them.
-        extra: what else the drafter carries across the boundary, float32 [H] or None.
-    """
-
-    upto: int
-    rows: PagesCopy
-    shape: tuple[str | int | None, ...]
-    extra: Tensor | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the rows."""
-        tensors = [tensor for page in self.rows.pages for tensor in page]
-        if self.extra is not None:
-            tensors.append(self.extra)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-@dataclass
-class TailCounts:
-    """What became of tails.
-
-    Attributes:
-        exported: tails handed out.
-        restored: tails taken back.
-        refused: tails refused, by reason.
-    """
-
-    exported: int = 0
-    restored: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(frozen=True)
-class Ask:
-    """One session that wants a draft.
-
-    Attributes:
-        place: its place in the call.
-        state: its state.
-        tip: its next token, at position ``state.length``.
-        length: tokens to draft, within what the drafter can.
-    """
-
-    place: int
-    state: ContextState
-    tip: int
-    length: int
 
 
 class ContextDrafter(Drafter):
@@ -204,8 +70,8 @@ class ContextDrafter(Drafter):
         """Write staged context rows from their features [n, H]."""
 
     @abstractmethod
-    def _draft(self, asks: list[Ask]) -> list[Proposal | DrafterFault]:
-        """Draft for sessions whose tips are sound, one answer each."""
+    def _draft(self, requests: list[CheckedRequest]) -> list[Proposal | DrafterFault]:
+        """Draft for sound requests, one answer each."""
 
     # -- observing -----------------------------------------------------------------------------
 
@@ -276,42 +142,36 @@ class ContextDrafter(Drafter):
 
     # -- proposing -----------------------------------------------------------------------------
 
-    def propose(
-        self, states: Sequence[DraftState], tips: Sequence[int], lengths: Sequence[int]
-    ) -> list[Proposal | DrafterFault]:
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Proposal | DrafterFault]:
         """Draft for all sessions in one pass; a fault concerns its session alone."""
-        answers: list[Proposal | DrafterFault] = [Proposal() for _ in states]
-        asks = []
-        for place, (state, tip, length) in enumerate(zip(states, tips, lengths, strict=True)):
-            ask = Ask(place, context_state(state), tip, min(length, self.max_draft))
-            fault = self._fault_of(ask)
+        answers: list[Proposal | DrafterFault] = [Proposal() for _ in requests]
+        sound = []
+        for place, request in enumerate(requests):
+            state = context_state(request.state)
+            length = min(request.computed, self.max_draft)
+            if length < 1:  # every token costs time
+                continue
+            fault = self._fault_of(state, request.tip)
             if fault is None:
-                asks.append(ask)
+                sound.append(CheckedRequest(place, state, request.tip, length))
             else:
                 answers[place] = DrafterFault(fault)
-        if asks:
-            for ask, answer in zip(asks, self._draft(asks), strict=True):
-                answers[ask.place] = self._checked(answer)
+        if sound:
+            for checked, answer in zip(sound, self._draft(sound), strict=True):
+                answers[checked.place] = answer
         return answers
 
-    def _fault_of(self, ask: Ask) -> str | None:
-        fault = ask.state.take_fault()
+    def _fault_of(self, state: ContextState, tip: int) -> str | None:
+        """Why nothing can be drafted after ``tip``, or None."""
+        fault = state.take_fault()
         if fault is not None:
             return fault
         vocab = self.target.config.vocab_size
-        if not 0 <= ask.tip < vocab:
-            return f"tip {ask.tip} is outside the vocabulary of {vocab}"
-        if ask.state.length >= self._limit:
-            return f"position {ask.state.length} is beyond the drafter's {self._limit}"
+        if not 0 <= tip < vocab:
+            return f"tip {tip} is outside the vocabulary of {vocab}"
+        if state.length >= self._limit:
+            return f"position {state.length} is beyond the drafter's {self._limit}"
         return None
-
-    def _checked(self, answer: Proposal | DrafterFault) -> Proposal | DrafterFault:
-        vocab = self.target.config.vocab_size
-        if isinstance(answer, Proposal):
-            for token in answer.tokens:
-                if not 0 <= token < vocab:
-                    return DrafterFault(f"token {token} is outside the vocabulary of {vocab}")
-        return answer
 
     # -- tails ---------------------------------------------------------------------------------
 
@@ -355,7 +215,6 @@ class ContextDrafter(Drafter):
         except OutOfPages:
             self.tails.refused["restore: out of pages"] += 1
             return None
-        clear_below(state.cache.pages, state.cache.floor, self.pool.store)
         self.tails.restored += 1
         return state
 
@@ -383,14 +242,3 @@ def all_finite(x: Tensor) -> bool:
     One reduction: NaN and infinities pass through a sum, and opposite infinities give NaN.
     """
     return math.isfinite(float(x.sum()))
-
-
-def context_state(state: DraftState) -> ContextState:
-    """Narrow a state to this module's.
-
-    Raises:
-        TypeError: it belongs to another drafter.
-    """
-    if not isinstance(state, ContextState):
-        raise TypeError("the state belongs to another drafter")
-    return state

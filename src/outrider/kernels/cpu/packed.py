@@ -9,11 +9,11 @@ from torch import Tensor
 
 from outrider.config.kv import KvDtype
 from outrider.kernels import _native
-from outrider.kernels.arguments import need
-from outrider.kernels.blockwise import Block
+from outrider.kernels.cpu.arguments import need
+from outrider.kernels.handles import Linear, PageStore, own
 from outrider.kernels.rows import PAGE_TOKENS
-from outrider.kernels.table import Linear, PageStore
 from outrider.kernels.tensors import CPU
+from outrider.kernels.values import Block
 from outrider.kernels.weights import BLOCK_FORMATS, FLOAT_FORMATS, RawWeight
 
 
@@ -79,16 +79,12 @@ class CpuStore(PageStore):
 
 def packed(weight: Linear) -> _native.Matrix:
     """The native matrix of a weight that these kernels prepared; TypeError for another's."""
-    if not isinstance(weight, CpuLinear):
-        raise TypeError("the weight was prepared by another implementation")
-    return weight.native
+    return own(weight, CpuLinear).native
 
 
 def pages_of(store: PageStore) -> _native.Pages:
     """The native pages of a store that these kernels allocated; TypeError for another's."""
-    if not isinstance(store, CpuStore):
-        raise TypeError("the pages were allocated by another implementation")
-    return store.native
+    return own(store, CpuStore).native
 
 
 def stored(part: RawWeight) -> Tensor:

@@ -1,4 +1,4 @@
-"""Heads that walk a block from left to right: Markov bias and confidence (arXiv 2607.05147).
+"""Heads that decode a block from left to right: Markov bias and confidence (arXiv 2607.05147).
 
 The backbone predicts all rows of a block at once and independently. A Markov head restores the
 dependence of each token on the one before it by adding a low-rank bias to the logits:
@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from outrider.config.drafter import DrafterConfig
-from outrider.kernels.blockwise import Chain
-from outrider.kernels.table import Kernels, Linear
+from outrider.kernels.handles import Linear
+from outrider.kernels.table import Kernels
 from outrider.kernels.tensors import zeros
-from outrider.models.dense import TensorSource
+from outrider.kernels.values import MarkovWeights
+from outrider.models.layers import TensorSource
 
 
 class MarkovHead(ABC):
@@ -69,9 +70,9 @@ class MarkovHead(ABC):
 class VanillaMarkov(MarkovHead):
     """The bias depends on the token before alone."""
 
-    def chain(self, ids: Tensor | None) -> Chain:
-        """The bias for the fused walk; ``ids`` are the target ids of draft ids, or None."""
-        return Chain(self._tokens, self._out, ids)
+    def weights(self, ids: Tensor | None) -> MarkovWeights:
+        """The bias, for the fused operator; ``ids`` are the target ids of draft ids, or None."""
+        return MarkovWeights(self._tokens, self._out, ids)
 
     def step(self, hidden: Tensor, embedded: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """``W2 W1[x]``."""

@@ -7,9 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from outrider.kernels.blockwise import Block, Chain, Sketch
+from outrider.kernels.handles import PageStore, Stack
 from outrider.kernels.rows import PAGE_TOKENS, RowGroup, Rows
-from outrider.kernels.table import Linear, PageStore, RotaryTable, Stack
+from outrider.kernels.values import (
+    Block,
+    BlockDraftWeights,
+    ContextWeights,
+    MarkovWeights,
+    StackWeights,
+)
 
 
 def floats(x: Tensor, *shape: int) -> Tensor:
@@ -67,22 +73,22 @@ def need(holds: bool, message: str) -> None:
         raise ValueError(message)
 
 
-def check(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
-    """Refuse rows outside the page tables, the store or the rotary table.
+def check(rows: Rows, store: PageStore, positions: int | None = None) -> None:
+    """Refuse rows outside the page tables, the store or the ``positions`` of a rotary table.
 
     Raises:
         IndexError: a row is outside.
     """
     for group in rows.groups:
         _check_pages(group, group.start + group.count, store)
-        _check_angles(group, table)
+        _check_angles(group, positions)
 
 
-def check_block(rows: Rows, store: PageStore, table: RotaryTable | None = None) -> None:
+def check_block(rows: Rows, store: PageStore, positions: int | None = None) -> None:
     """As ``check``, for rows of which only the context before them is cached."""
     for group in rows.groups:
         _check_pages(group, group.start, store)
-        _check_angles(group, table)
+        _check_angles(group, positions)
 
 
 def _check_pages(group: RowGroup, end: int, store: PageStore) -> None:
@@ -94,9 +100,9 @@ def _check_pages(group: RowGroup, end: int, store: PageStore) -> None:
         raise IndexError(f"page ids must lie in 0 .. {store.pages - 1}")
 
 
-def _check_angles(group: RowGroup, table: RotaryTable | None) -> None:
+def _check_angles(group: RowGroup, positions: int | None) -> None:
     end = group.start + group.count
-    if table is not None and end > table.cos.shape[0]:
+    if positions is not None and end > positions:
         raise IndexError(f"position {end - 1} is outside the rotary table")
 
 
@@ -124,16 +130,16 @@ def check_queries(q: Tensor, rows: Rows, store: PageStore) -> Tensor:
     return floats(q, rows.count, q.shape[1], store.head_dim)
 
 
-def check_stack(stack: Stack) -> None:
+def check_stack(weights: StackWeights) -> None:
     """Refuse layers whose weights do not fit each other.
 
     Raises:
         ValueError: a weight has another shape than the stack's.
     """
-    h, g, d = stack.num_heads, stack.num_kv_heads, stack.head_dim
-    need(len(stack.layers) > 0 and g > 0 and h % g == 0 and d % 2 == 0, "no such heads or layers")
-    hidden = stack.layers[0].qkv.in_features
-    for layer in stack.layers:
+    h, g, d = weights.num_heads, weights.num_kv_heads, weights.head_dim
+    need(len(weights.layers) > 0 and g > 0 and h % g == 0 and d % 2 == 0, "no such heads or layers")
+    hidden = weights.layers[0].qkv.in_features
+    for layer in weights.layers:
         inner = layer.down.in_features
         shapes = (
             (layer.qkv, (h + 2 * g) * d, hidden),
@@ -141,45 +147,58 @@ def check_stack(stack: Stack) -> None:
             (layer.gate_up, 2 * inner, hidden),
             (layer.down, hidden, inner),
         )
-        for weight, outputs, inputs in shapes:
-            found = (weight.out_features, weight.in_features)
+        for matrix, outputs, inputs in shapes:
+            found = (matrix.out_features, matrix.in_features)
             need(found == (outputs, inputs), f"a weight of {found}, not {(outputs, inputs)}")
     need(
-        stack.rotary.cos.shape == stack.rotary.sin.shape
-        and stack.rotary.cos.shape[1:] == (d // 2,),
-        f"rotary tables of shape {list(stack.rotary.cos.shape)} for heads of {d}",
+        weights.rotary.cos.shape == weights.rotary.sin.shape
+        and weights.rotary.cos.shape[1:] == (d // 2,),
+        f"rotary tables of shape {list(weights.rotary.cos.shape)} for heads of {d}",
     )
 
 
-def check_chain(chain: Chain) -> None:
+def check_context(weights: ContextWeights) -> None:
+    """Refuse projections that do not fit the layers whose rows they make.
+
+    Raises:
+        ValueError: their shapes differ from the stack's.
+    """
+    stack = weights.stack
+    need(weights.fc.out_features == stack.hidden_size, "context of another width than the stack's")
+    found = (weights.keys_values.out_features, weights.keys_values.in_features)
+    shape = (context_width(stack), stack.hidden_size)
+    need(found == shape, f"context weights of {found}, not {shape}")
+
+
+def context_width(stack: Stack) -> int:
+    """Keys and values of one context row, of all layers."""
+    return 2 * stack.layers * stack.kv_heads * stack.head_dim
+
+
+def check_markov(weights: MarkovWeights) -> None:
     """Refuse a bias whose two matrices do not fit each other.
 
     Raises:
         ValueError: their widths differ, or it chooses tokens that have no embedding.
     """
-    tokens, out = chain.tokens, chain.out
+    tokens, out = weights.tokens, weights.out
     need(tokens.in_features == out.in_features, "the bias has embeddings of another width")
-    embedded = chain.ids is not None or out.out_features <= tokens.out_features
+    embedded = weights.ids is not None or out.out_features <= tokens.out_features
     need(embedded, f"{out.out_features} tokens with {tokens.out_features} embeddings")
 
 
-def check_sketch(sketch: Sketch) -> None:
-    """Refuse a drafter's weights that C++ cannot read in place, or that do not fit each other.
+def check_draft_weights(weights: BlockDraftWeights) -> None:
+    """Refuse a drafter's weights that do not fit each other.
 
     Raises:
-        TypeError: a tensor is not contiguous float32 in CPU memory.
         ValueError: a weight has another shape than the drafter's.
     """
-    hidden, rank = sketch.stack.layers[0].qkv.in_features, sketch.chain.tokens.in_features
-    sizes = ((sketch.norm, (hidden,)), (sketch.confidence, (hidden + rank + 1,)))
-    for tensor, shape in ((sketch.masks, (len(sketch.masks), hidden)), *sizes):
-        if tensor is not None and floats(tensor, *shape) is not tensor:
-            raise TypeError(f"contiguous float32 is needed, not {tensor.dtype}")
-    need(0 <= sketch.first < len(sketch.masks), f"row {sketch.first} of {len(sketch.masks)}")
-    widths = (sketch.embedding.in_features, sketch.head.in_features)
+    hidden, rows = weights.stack.hidden_size, len(weights.masks)
+    need(0 <= weights.first < rows, f"row {weights.first} of {rows}")
+    widths = (weights.embedding.in_features, weights.head.in_features)
     need(widths == (hidden, hidden), f"embedding and head of widths {widths}, not {hidden}")
-    need(sketch.chain.out.out_features == sketch.head.out_features, "bias and head differ in size")
-    check_chain(sketch.chain)
+    sizes = (weights.markov.out.out_features, weights.head.out_features)
+    need(len(set(sizes)) == 1, f"bias and head of {sizes} tokens")
 
 
 def check_cache(stack: Stack, store: PageStore) -> None:
@@ -189,7 +208,7 @@ def check_cache(stack: Stack, store: PageStore) -> None:
         ValueError: layers, heads or width differ.
     """
     theirs = (store.layers, store.kv_heads, store.head_dim)
-    ours = (len(stack.layers), stack.num_kv_heads, stack.head_dim)
+    ours = (stack.layers, stack.kv_heads, stack.head_dim)
     need(theirs == ours, f"pages for layers, heads and width {theirs}, not {ours}")
 
 
@@ -200,16 +219,16 @@ def stream_of(x: Tensor, stack: Stack, rows: Rows) -> Tensor:
         TypeError: they are no floats in CPU memory.
         ValueError: they have another shape than the rows and the stack.
     """
-    ready = floats(x, rows.count, stack.layers[0].qkv.in_features)
+    ready = floats(x, rows.count, stack.hidden_size)
     return ready.clone() if ready is x else ready
 
 
-def check_tips(blocks: Sequence[Block], tokens: Linear) -> None:
+def check_tips(blocks: Sequence[Block], vocab_size: int) -> None:
     """Refuse tips outside the embedding.
 
     Raises:
         IndexError: a tip is outside.
     """
     tips = [block.tip for block in blocks]
-    if tips and not 0 <= min(tips) <= max(tips) < tokens.out_features:
-        raise IndexError(f"token ids must lie in 0 .. {tokens.out_features - 1}")
+    if tips and not 0 <= min(tips) <= max(tips) < vocab_size:
+        raise IndexError(f"token ids must lie in 0 .. {vocab_size - 1}")

@@ -1,0 +1,1 @@
+"""Multi-token prediction: one decoder layer, chained on its own hidden state."""
