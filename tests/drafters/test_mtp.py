@@ -280,6 +280,8 @@ def test_a_failed_round_is_set_back_however_many_rows_it_had(tmp_path, target):
         state = begin(drafter, 40)
         feed(drafter, state, rows)
         state.roll_back(40)
+        assert state.hidden.at(39) is not None
+        assert state.hidden.at(40) is None
         drafter.recover([state])
         assert same(draft(drafter, state), fresh_draft(drafter, 40))
         feed(drafter, state, rows)
