@@ -69,6 +69,21 @@ def test_top_p_is_of_what_the_other_filters_left() -> None:
     assert kept(logits, top_p=0.66) == [0, 1]
 
 
+def test_a_top_p_of_one_keeps_what_hardly_adds_to_the_mass() -> None:
+    assert kept([0.0, -50.0, -60.0], top_p=1.0) == [0, 1, 2]
+    assert kept([0.0, -50.0, -60.0], top_p=0.999999) == [0]
+
+
+def test_large_logits_do_not_overflow() -> None:
+    logits = np.float32([9000.0, 8999.0, 0.0])
+    params = SamplingParams(top_p=0.99)
+    found = candidates(logits, params)
+    share = 1 / (1 + math.exp(-1))
+    assert found.probabilities(3).tolist() == pytest.approx([share, 1 - share, 0])
+    assert kept([-9000.0, -9001.0, -9009.0], top_p=0.99) == [0, 1]
+    assert token_logprob(logits, 1, 0).logprob == pytest.approx(math.log(1 - share))
+
+
 def test_filters_see_the_logits_over_the_temperature() -> None:
     logits = 2 * np.log([0.5, 0.25, 0.125, 0.125])
     assert kept(logits, temperature=2.0, top_p=0.74) == [0, 1]
@@ -156,6 +171,8 @@ def test_the_repetition_penalty_counts_prompt_and_output_once() -> None:
     assert changed(logits, history, repetition_penalty=2.0) == [4, 2, 2, 2, 4, -8, 0]
     assert changed(logits, emitted(prompt=(1,)), repetition_penalty=2.0)[1] == 2
     assert changed(logits, emitted(1), repetition_penalty=0.5)[1] == 8
+    small = [0.5, -0.5, 0.0]
+    assert changed(small, emitted(0, 1, 2), repetition_penalty=2.0) == [0.25, -1, 0]
 
 
 def test_the_other_penalties_count_the_output_alone() -> None:
