@@ -238,7 +238,7 @@ def load(folder: Path, kernels: str, drafter: str, verification: str = "coupled"
         kernels=kernels,
         threads=2,
         draft_length=None if drafter == "none" else 3,
-        max_num_seqs=3,
+        max_num_seqs=len(PARAMS),
         verification=verification,
     )
 

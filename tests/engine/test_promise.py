@@ -57,6 +57,15 @@ def plain(target: Any) -> Any:
     return alone(target, REQUESTS)
 
 
+def test_answers_hold_characters_that_several_tokens_spell(target: Any, plain: Any) -> None:
+    """Or the promise would say little of text: whole ones, and ones that a neighbour breaks."""
+    letters = "".join(completion.text for output in plain for completion in output.outputs)
+    assert sum(letter > "~" and letter != "\ufffd" for letter in letters) >= 2
+    assert letters.count("\ufffd") > 20
+    tokenizer = target.tokenizer
+    assert not any("~" < tokenizer.token_text(token) < "\ufffd" for token in range(48))
+
+
 KINDS = list(adversaries([], 48))
 
 

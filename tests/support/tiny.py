@@ -16,6 +16,7 @@ from outrider.kernels.table import Kernels
 from outrider.kernels.weights import RawWeight, raw_float
 from outrider.models.dense import DenseModel
 from outrider.models.target import Target
+from outrider.text.pieces import byte_alphabet
 from outrider.text.tokenizer import SpecialTokens, Tokenizer
 
 EOS = 0
@@ -62,12 +63,20 @@ def tiny_model(
     return DenseModel(config, kernels or ReferenceKernels(), random_weight, positions)
 
 
+#: Beginnings and ends of characters of two, three and four bytes: é, € and 🤗 among others.
+CHARACTER_PARTS = (
+    *(b"\xc3", b"\xce", b"\xe2\x82", b"\xf0\x9f", b"\xf0\x9f\xa4"),
+    *(b"\xa9", b"\xb1", b"\xac", b"\xa4", b"\x97", b"\x80", b"\x8e"),
+)
+
+
 def tiny_tokenizer(vocab_size: int = 48) -> Tokenizer:
-    """Byte-level tokens: an end token, then single bytes, some of them parts of characters."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    spelled = ["<eos>", *alphabet[: vocab_size - 9]]
-    extra = [chr(0x100 + code) for code in range(0x40)]
-    spelled += [piece for piece in extra if piece not in spelled][: vocab_size - len(spelled)]
+    """Byte-level tokens: an end token, then single characters, then parts of characters."""
+    alphabet = byte_alphabet()
+    spell = {byte: letter for letter, byte in alphabet.items()}
+    parts = ["".join(spell[byte] for byte in part) for part in CHARACTER_PARTS]
+    letters = [letter for letter in sorted(alphabet) if letter not in parts]
+    spelled = ["<eos>", *letters[: vocab_size - 1 - len(parts)], *parts]
     vocab = {piece: index for index, piece in enumerate(spelled)}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

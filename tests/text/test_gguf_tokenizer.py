@@ -17,6 +17,7 @@ from outrider.loaders.gguf_reader import GgufFile
 from outrider.loaders.smollm2 import smollm2_path
 from outrider.text.gguf_tokenizer import SPLITTINGS, build_tokenizer
 from outrider.text.gguf_vocabulary import GgufVocabulary
+from outrider.text.tokenizer import SpecialTokens, Tokenizer
 from outrider.types.errors import ModelError
 
 CORPUS = [
@@ -213,6 +214,37 @@ def test_merges_follow_the_scores() -> None:
     second = GgufVocabulary("t", "llama", tokens, scores=[0, 0, 0, 0, 0, -2, -1, -3], **unk)
     assert build_tokenizer(first).encode("abc").tokens == ["ab", "c"]
     assert build_tokenizer(second).encode("abc").tokens == ["a", "bc"]
+
+
+def test_pieces_of_equal_score_are_merged_in_the_order_of_their_ids() -> None:
+    scores = [0.0] * 4 + [-1.0, -1.0, -2.0]
+    for pieces, wanted in ((["ab", "bc"], ["ab", "c"]), (["bc", "ab"], ["a", "bc"])):
+        tokens = ["<unk>", "a", "b", "c", *pieces, "abcd"]
+        vocabulary = GgufVocabulary(
+            "t", "llama", tokens, scores=scores, unk_id=0, space_prefix=False
+        )
+        assert build_tokenizer(vocabulary).encode("abc").tokens == wanted
+
+
+def test_text_that_is_spelled_like_a_byte_or_markup_does_not_become_it() -> None:
+    """Merges are made of pieces of text: no cut of a byte token or of markup is a merge."""
+    byte, markup = "<0x41>", "<s>"
+    letters = [*dict.fromkeys(byte + markup)]
+    parts = ["<0", "<0x", "<0x4", "<0x41", "<s"]
+    tokens = ["<unk>", markup, *(f"<0x{code:02X}>" for code in range(256)), *letters, *parts]
+    kinds = [2, 3, *[6] * 256, *[1] * (len(letters) + len(parts))]
+    # Bytes have the best scores of all: what could become one would.
+    scores = [0.0] * 258 + [-1.0] * (len(letters) + len(parts))
+    vocabulary = GgufVocabulary(
+        "t", "llama", tokens, token_types=kinds, scores=scores, unk_id=0, space_prefix=False
+    )
+    backend = build_tokenizer(vocabulary)
+    assert backend.encode(byte).tokens == ["<0x41", ">"]
+    ours = Tokenizer(backend, "t", SpecialTokens())
+    assert ours.decode(ids(backend, byte), skip_special=False) == byte
+    # What has no piece is spelled in bytes; the letter A has none here.
+    assert backend.encode("A").tokens == [byte]
+    assert ours.decode(ids(backend, "A"), skip_special=False) == "A"
 
 
 def test_prefix_and_suffix_surround_a_text() -> None:

@@ -122,14 +122,14 @@ def language(rows: int, seed: int, chance: float = 0.1) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def speaking_target(steps: int = 300) -> TorchTarget:
+def speaking_target(steps: int = 200) -> TorchTarget:
     """A target that has learnt the language."""
     target = torch_target()
     weights = [t for layer in target.layers for t in layer if t is not None]
     weights += [target.embedding, target.head, target.norm]
     optimiser = torch.optim.AdamW([w.requires_grad_() for w in weights], lr=3e-3)
     for step in range(steps):
-        ids = language(32, step)
+        ids = language(16, step)
         x = F.embedding(ids, target.embedding)
         for layer in target.layers:
             x = decoder_layer(x, layer, target.shape, target.angles(LENGTH), None)
@@ -166,6 +166,12 @@ def written_rows(target: TorchTarget, count: int, seed: int, temperature: float)
     )
 
 
+@lru_cache(maxsize=1)
+def training_rows(target: TorchTarget) -> Conversations:
+    """What ``trained`` networks learn from; nobody writes to it."""
+    return written_rows(target, 768, 1, 1.0)
+
+
 def evaluated(network, target: TorchTarget, taps=None):
     """Acceptance of real rounds over greedy rows; ``taps`` feeds other layers than trained."""
     head = trimmed_head(target, torch.arange(V))
@@ -179,7 +185,8 @@ def trained(kind, target: TorchTarget, folder: Path, shape=SHAPE, optim=FAST):
     network = new_network(kind, CONFIG, shape)
     head = trimmed_head(target, torch.arange(V))
     network.warm_start(target, layers=False)
-    rows = written_rows(target, 768, 1, 1.0)
+    rows = training_rows(target)
+    torch.manual_seed(1)
     trainer = Trainer(network, target, head, rows, optim, folder)
     trainer.run()
     return network, trainer
