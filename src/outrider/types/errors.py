@@ -13,6 +13,10 @@ Apart from them stands InvariantError: a fault of the engine itself.
 class OutriderError(Exception):
     """Base of every fault that is reported to the user in one line."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy by text and attributes, which a constructor may take in other forms."""
+        return _restored, (type(self), self.args), self.__dict__
+
 
 class ModelError(OutriderError):
     """A checkpoint, tokenizer or hub id cannot be loaded."""
@@ -55,3 +59,8 @@ class InvariantError(AssertionError):
     Exactness rests on what raises it, so it is raised by name and never by an ``assert``
     statement, which ``python -O`` leaves out.
     """
+
+
+def _restored(kind: type[OutriderError], texts: tuple[object, ...]) -> OutriderError:
+    """An error with the text of another; its attributes are set afterwards."""
+    return kind.__new__(kind, *texts)
