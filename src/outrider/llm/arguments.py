@@ -49,7 +49,7 @@ def check_call(unknown: Iterable[str], known: Sequence[str], call: str) -> None:
     Raises:
         RequestError: it names the argument and what would be right.
     """
-    refuse_unknown(unknown, known, CALLS, f"argument of LLM.{call}")
+    refuse_unknown(unknown, known, CALLS[call], f"argument of LLM.{call}")
 
 
 def check_progress(progress: object) -> None:

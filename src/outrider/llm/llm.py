@@ -28,7 +28,9 @@ from outrider.llm.arguments import (
     thread_count,
 )
 from outrider.llm.inputs import (
+    MISSING,
     Conversation,
+    Missing,
     Prompt,
     conversations_of,
     is_conversation,
@@ -197,7 +199,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Sequence[Prompt] | Missing = MISSING,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
         **unknown: object,
@@ -220,7 +222,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Conversation | Sequence[Conversation],
+        messages: Conversation | Sequence[Conversation] | Missing = MISSING,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
         **unknown: object,
@@ -245,7 +247,7 @@ class LLM:
 
     def stream(
         self,
-        prompt: Prompt | Conversation,
+        prompt: Prompt | Conversation | Missing = MISSING,
         params: SamplingParams | None = None,
         **unknown: object,
     ) -> Stream:
