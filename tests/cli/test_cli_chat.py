@@ -223,6 +223,62 @@ def test_an_answer_at_the_end_of_the_context_goes_on(
     assert len(turn_starts(conversation.messages)) == 2
 
 
+@pytest.mark.parametrize("system", [None, "Be a fox."])
+def test_a_context_that_one_turn_fills_promises_no_room(
+    llm: LLM, system: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
+    conversation = Conversation(llm, params, system)
+    take(conversation, "one")
+    way_out = (
+        "/reset begins a new conversation; --max-model-len sets the context, at most 512 tokens"
+    )
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"Cut: the context of 160 tokens is full. {way_out}."
+    before = conversation._state
+    with pytest.raises(RequestError) as caught:
+        take(conversation, "/continue")
+    assert str(caught.value).startswith("/continue: what was written so far takes 160 tokens")
+    assert str(caught.value).endswith(f"holds 160; {way_out}")
+    assert conversation._state is before
+    take(conversation, "/reset")
+    take(conversation, "two")
+    assert [text for _, text in said(conversation)] == [*filter(None, [system]), "two"]
+
+
+def test_no_larger_context_is_promised_than_the_model_has(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = LLM(tiny, drafter="none", max_num_seqs=1, threads=1)
+    conversation = Conversation(whole, SamplingParams(temperature=0, ignore_eos=True), None)
+    take(conversation, "one")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == ("Cut: the context of 512 tokens is full. /reset begins a new conversation.")
+
+
+@pytest.mark.parametrize("tokens", [20, 50, 60, 90, 120])
+def test_what_a_cut_answer_promises_can_be_done(
+    llm: LLM, tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the lengths of turns: /continue works as long as it is offered, and no longer."""
+    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
+    conversation = Conversation(llm, params, None)
+    for typed in ("one", "two", "and three"):
+        take(conversation, typed)
+    for _ in range(CONTEXT):
+        offered = "/continue" in capsys.readouterr().err
+        answer = conversation._state.answer
+        assert answer is not None
+        if not offered:
+            break
+        take(conversation, "/continue")
+        longer = conversation._state.answer
+        assert longer is not None
+        assert len(longer.tokens) > len(answer.tokens)
+    with pytest.raises(RequestError, match=r"^/continue: what was written so far"):
+        take(conversation, "/continue")
+
+
 def test_what_stays_in_sight() -> None:
     roles = ["system", "user", "assistant", "tool", "assistant", "user", "assistant", "user"]
     messages: list[dict[str, object]] = [
