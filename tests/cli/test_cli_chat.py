@@ -21,7 +21,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from outrider.cli.chat.command import talk
-from outrider.cli.chat.commands import take
+from outrider.cli.chat.commands import COMMANDS, take
 from outrider.cli.chat.conversation import Conversation, turn_starts, visible
 from outrider.cli.chat.terminal import CommandCompleter, Terminal, history_path, open_history
 from outrider.llm.llm import LLM
@@ -100,6 +100,44 @@ def test_what_cannot_be_run_says_so(llm: LLM, typed: str, hint: str) -> None:
         take(conversation, typed)
     assert hint in str(caught.value)
     assert conversation.messages == ()
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "/reset the router, how do I do that?",
+        "/clear skies",
+        "/undo 5",
+        "/help me understand this",
+        "/h x",
+        "/quit smoking, any tips?",
+        "/bye\nand thanks",
+        "/Q is a letter",
+        " /retry  with tea ",
+        "/continue the story",
+    ],
+)
+def test_what_begins_as_a_command_is_not_lost(
+    llm: LLM, typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conversation = Conversation(llm, SHORT, "s")
+    take(conversation, "one")
+    before, word = conversation._state, typed.split(maxsplit=1)[0]
+    capsys.readouterr()
+    with pytest.raises(RequestError) as caught:
+        take(conversation, typed)
+    assert str(caught.value) == (
+        f"{word}: takes nothing after it; /{word} ... sends what you typed as a message"
+    )
+    assert conversation._state is before
+    assert capsys.readouterr().out == ""
+    assert take(conversation, f"/{typed.lstrip()}")
+    assert said(conversation)[-1] == ("user", typed.lstrip())
+
+
+def test_commands_say_whether_something_follows_them() -> None:
+    alone = {name for name, command in COMMANDS.items() if not command.takes_text}
+    assert alone == {"help", "reset", "undo", "retry", "continue", "quit"}
 
 
 @pytest.mark.parametrize("typed", ["/quit", "/exit", " /QUIT "])
