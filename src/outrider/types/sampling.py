@@ -26,6 +26,11 @@ def _strings(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
     strings = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(item, str) and item for item in strings):
         raise RequestError(name, f"must be non-empty strings, not {shown(value)}")
+    try:
+        "".join(strings).encode()
+    except UnicodeEncodeError:  # the halves of surrogates; no text of tokens holds any
+        wanted = "must be valid Unicode text (UTF-8)"
+        raise RequestError(name, f"{wanted}, not {shown(value)}") from None
     return strings
 
 
