@@ -67,7 +67,8 @@ class SamplingParams(Parameters):
         seed: keys the noise of every draw; None takes a fresh one, which is reported back.
         stop: strings that end the output, found anywhere in its text. The one whose last character
             comes first counts; of those that end there, the longest.
-        stop_token_ids: tokens that end the output, besides the model's own.
+        stop_token_ids: tokens that end the output, besides the model's own. The text of one that
+            did is left out; see ``include_stop_str_in_output``.
         max_tokens: most tokens to emit; None, the default, fills the context (vLLM: 16).
         min_tokens: least tokens of an output. End tokens are not sampled before there are that
             many. A stop string counts if the token that completes it is at least the
@@ -80,8 +81,9 @@ class SamplingParams(Parameters):
         logit_bias: token id to a value added to its logit.
         logprobs: how many of the most likely tokens to report per token; None reports none.
         skip_special_tokens: leave special tokens out of the text.
-        include_stop_str_in_output: keep the stop string at the end of the text; ``token_ids`` hold
-            the tokens that spell it in any case.
+        include_stop_str_in_output: keep what ended the output at the end of the text: the stop
+            string, or the text of the end token, which a special token has if
+            ``skip_special_tokens`` is false. ``token_ids`` hold its tokens in any case.
     """
 
     n: int = 1
