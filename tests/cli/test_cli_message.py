@@ -178,6 +178,29 @@ def test_what_cannot_be_asked_is_refused(
     assert named in ended.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("generate", "hi", "--stop", "a\udcff"), "stop: must be valid Unicode text"),
+        (("generate", "hi", "--stop", "ok", "--stop", "\udcff"), "stop: must be valid Unicode"),
+        (("generate", "hi", "--raw", "--stop", "\udcff"), "stop: must be valid Unicode"),
+        (("chat", "--stop", "a\udcff"), "stop: must be valid Unicode text"),
+        (("chat", "--system", "a\udcff"), "--system: is not UTF-8"),
+        (("demo", "--prompt", "a\udcff"), "--prompt: is not UTF-8"),
+        (("generate", "hi", "--logit-bias", "1=\udcff"), "--logit-bias: must be ID=VALUE"),
+        (("generate", "hi", "--kernels", "\udcff"), "kernels: must be one of"),
+    ],
+)
+def test_words_that_are_not_utf8_are_refused(
+    outrider: Any, arguments: tuple[str, ...], named: str
+) -> None:
+    """Before the model is looked for; Python keeps such bytes as halves of surrogates."""
+    ended = outrider(*arguments, "--model", "/nonexistent")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.count("\n") == 1
+    assert named in ended.err
+
+
 def test_several_answers_in_json(outrider: Any, tiny: str) -> None:
     arguments = ("generate", "abc", "--model", tiny, "--json", "--seed", "5", "--max-tokens", "6")
     found = outrider(*arguments, "--n", "3").json()

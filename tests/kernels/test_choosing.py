@@ -14,7 +14,7 @@ from outrider.kernels import select as selection
 from outrider.kernels.composed import ComposedKernels
 from outrider.kernels.philox import STREAM_DRAFT, STREAM_TOKEN
 from outrider.kernels.weights import raw_float
-from outrider.types.errors import ModelError
+from outrider.types.errors import RequestError
 
 
 @pytest.mark.parametrize("fmt", ["Q8_0", "Q4_1", "BF16"])
@@ -141,11 +141,31 @@ def test_select_pins_a_path(native):
 
 
 @pytest.mark.parametrize(
-    ("device", "path", "what"), [("tpu", None, "device"), ("cpu", "sse", "path")]
+    ("device", "path", "message"),
+    [
+        ("tpu", None, "device: must be auto or cpu, not 'tpu'"),
+        ("", None, "device: must be auto or cpu, not ''"),
+        (
+            "cpu",
+            "sse",
+            "kernels: must be one of avx512vnni, avx2, portable, reference, not 'sse'",
+        ),
+        ("cpu", "", "kernels: must be one of avx512vnni, avx2, portable, reference, not ''"),
+    ],
 )
-def test_select_refuses_unknown_names(device, path, what):
-    with pytest.raises(ModelError, match=what):
+def test_select_refuses_unknown_names(device, path, message):
+    with pytest.raises(RequestError) as caught:
         selection.select(device, path=path)
+    assert str(caught.value) == message
+
+
+def test_select_names_the_paths_that_run_here(native, monkeypatch):
+    monkeypatch.setattr("outrider.kernels._native.paths", lambda: ["portable"])
+    with pytest.raises(RequestError) as caught:
+        selection.select(path="avx512vnni")
+    assert str(caught.value) == (
+        "kernels: avx512vnni cannot run on this machine; portable and reference can"
+    )
 
 
 def test_every_device_that_is_offered_is_served():
@@ -153,7 +173,7 @@ def test_every_device_that_is_offered_is_served():
     assert selection.DEVICES == ("auto", "cpu")
     for device in selection.DEVICES:
         assert selection.select(device, path="reference").name == "reference"
-    with pytest.raises(ModelError, match="device must be auto or cpu, not cuda"):
+    with pytest.raises(RequestError, match=r"^device: must be auto or cpu, not 'cuda'$"):
         selection.select("cuda", path="reference")
 
 
@@ -163,5 +183,5 @@ def test_select_without_the_extension(monkeypatch, caplog):
         assert selection.select().name == "reference"
     assert len(caplog.records) == 1
     assert "compiler" in caplog.text
-    with pytest.raises(ModelError, match="native"):
+    with pytest.raises(RequestError, match=r"^kernels: portable needs the native ones"):
         selection.select(path="portable")

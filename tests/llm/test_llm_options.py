@@ -80,15 +80,16 @@ WRONG: dict[str, list[object]] = {
     "max_num_batched_tokens": ["4", 4.5, None, True, 0],
     "draft_length": ["4", 4.0, True, -1, [4]],
     "verification": [None, 3, "hope", "", ["coupled"], np.array(["coupled"]), b"coupled"],
+    "kv_cache_dtype": [None, 8, "int4", "", "fp8", b"int8", ["int8"], np.dtype("int8")],
     "kv_cache_memory_bytes": ["lots", "0", "", 2e9, True, 0, -1, 2**70],
     "confidence_threshold": ["0.5", None, True, -0.1, 1.1, float("nan"), [0.5]],
 }
 WRONG_ONCE: dict[str, list[object]] = {
     "model": [None, 5, b"x", ["smollm2"], True],
     "drafter": [None, 5, b"none", ["none"], False],
-    "device": [None, 0, b"cpu"],
+    "device": [None, 0, b"cpu", "cuda", "CPU", "gpu:0", "", "x" * 300, "a\udcff"],
     "threads": [0, -1, 2.0, "2", True, 10**30],
-    "kernels": [3, b"avx2", ["avx2"], True],
+    "kernels": [3, b"avx2", ["avx2"], True, "foo", "AVX2", "", "cuda", "x" * 300],
     "progress": [None, 3, "bar"],
 }
 
@@ -118,6 +119,23 @@ def test_a_pass_has_a_row_for_every_session(folder: Path, llm: LLM) -> None:
 def test_arguments_of_wrong_types(folder: Path, name: str, value: object) -> None:
     given: dict[str, Any] = {"model": folder, "drafter": "none", "threads": 1} | {name: value}
     assert refusal(LLM, **given).startswith(f"{name}: must be ")
+
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "device": ("auto", "cpu"),
+    "kernels": ("avx512vnni", "avx2", "portable", "reference"),
+    "verification": ("coupled", "rejection"),
+    "kv_cache_dtype": ("auto", "int8", "bfloat16", "float32"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_names_the_choices_before_anything_is_loaded(name: str) -> None:
+    """The model does not exist, and is not looked for."""
+    text = refusal(LLM, **{"model": "/nonexistent", name: "foo"})
+    assert text.startswith(f"{name}: must be ")
+    assert text.endswith(", not 'foo'")
+    assert all(choice in text for choice in CHOICES[name])
 
 
 def test_numbers_of_other_libraries_count(folder: Path) -> None:

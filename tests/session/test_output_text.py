@@ -139,3 +139,86 @@ def test_added_tokens_are_output_as_they_are() -> None:
     completion = served.take(request_id).outputs[0]
     assert (completion.text, completion.token_ids) == ("größ", [GROESSE, MARK])
     assert [delta.text for delta in deltas] == ["größ", ""]
+
+
+FACE = spell("🤗".encode())
+USER, EOS = 3, 2
+
+
+@DRAFTING
+@pytest.mark.parametrize(
+    ("answer", "ends", "kept", "shown"),
+    [
+        # The answer up to the token that ends it, the stop tokens, and the text with that token's
+        # own: special tokens left out, and special tokens shown.
+        ([WORLD, MARK], {MARK}, " world!", " world!"),
+        ([WORLD, GROESSE], {GROESSE}, " worldgröße", " worldgröße"),
+        ([MARK], {MARK}, "!", "!"),
+        ([WORLD, EOS], set(), " world", " world</s>"),
+        ([WORLD, EOS], {EOS}, " world", " world</s>"),
+        ([WORLD, USER], {USER}, " world", " world<|user|>"),
+        ([WORLD, USER, MARK], {MARK}, " world!", " world<|user|>!"),
+        ([WORLD, *FACE], {FACE[3]}, " world🤗", " world🤗"),
+        ([WORLD, FACE[0], MARK], {MARK}, " world\ufffd!", " world\ufffd!"),
+        ([WORLD, FACE[0]], {FACE[0]}, " world\ufffd", " world\ufffd"),
+    ],
+)
+def test_the_text_of_an_end_token_is_kept_as_a_stop_string_is(
+    answer: list[int], ends: set[int], kept: str, shown: str, drafting: bool
+) -> None:
+    """vLLM leaves the last token out if it is an end token and no stop text is to be kept."""
+    prompt = [1, HELLO]
+    for skip in (True, False):
+        before = TOKENIZER.decode(prompt, skip_special=skip)
+        for include in (True, False):
+            params = replace(
+                GREEDY,
+                stop_token_ids=sorted(ends),
+                skip_special_tokens=skip,
+                include_stop_str_in_output=include,
+            )
+            served = engine([*prompt, *answer, AGAIN, AGAIN], drafting)
+            request_id, deltas = finish(served, Request(prompt, params))
+            completion = served.take(request_id).outputs[0]
+            assert completion.token_ids == answer
+            assert completion.finish_reason == "stop"
+            assert completion.stop_reason == (answer[-1] if answer[-1] != EOS else None)
+            taken = answer if include else answer[:-1]
+            whole = TOKENIZER.decode([*prompt, *taken], skip_special=skip)
+            assert completion.text == whole.removeprefix(before)
+            if include:
+                assert completion.text == (kept if skip else shown)
+            assert "".join(delta.text for delta in deltas) == completion.text
+
+
+@DRAFTING
+@pytest.mark.parametrize(
+    ("stop", "kept", "left_out"),
+    [
+        ("d!", (" world!", "d!"), (" world", MARK)),  # it ends with the token
+        ("!", (" world!", "!"), (" world", MARK)),
+        ("d!x", (" world!", MARK), (" world", MARK)),
+        ("world", (" world", "world"), (" ", "world")),  # it came earlier
+    ],
+)
+def test_a_stop_string_in_the_text_of_an_end_token(
+    stop: str, kept: tuple[str, int | str], left_out: tuple[str, int | str], drafting: bool
+) -> None:
+    """As in vLLM it counts if that text is kept."""
+    for include, right in ((True, kept), (False, left_out)):
+        params = replace(
+            GREEDY, stop=[stop], stop_token_ids=[MARK], include_stop_str_in_output=include
+        )
+        served = engine([1, HELLO, WORLD, MARK, AGAIN], drafting)
+        request_id, _ = finish(served, Request([1, HELLO], params))
+        completion = served.take(request_id).outputs[0]
+        assert (completion.text, completion.stop_reason) == right
+
+
+def test_a_stop_string_ends_inside_the_text_of_an_end_token() -> None:
+    params = replace(GREEDY, stop=["aga"], stop_token_ids=[AGAIN], include_stop_str_in_output=True)
+    served = engine([1, HELLO, WORLD, AGAIN, MARK], drafting=False)
+    request_id, _ = finish(served, Request([1, HELLO], params))
+    completion = served.take(request_id).outputs[0]
+    assert (completion.text, completion.stop_reason) == (" world aga", "aga")
+    assert completion.token_ids == [WORLD, AGAIN]

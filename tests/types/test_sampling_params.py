@@ -16,7 +16,7 @@ import pytest
 from outrider import SamplingParams
 from outrider.config.engine import EngineConfig
 from outrider.types.errors import RequestError
-from outrider.types.synonyms import OPTIONS, SAMPLING
+from outrider.types.synonyms import OPTIONS, SAMPLING, SAMPLING_NAMES
 
 NAMES = {field.name for field in fields(SamplingParams)}
 
@@ -96,6 +96,9 @@ def test_wrong_types_are_refused_by_name(name: str, value: object) -> None:
         {"stop": {"a"}},
         {"stop": [""]},
         {"stop": ["a", 5]},
+        {"stop": "a\udcff"},
+        {"stop": ["ok", "\ud83d"]},
+        {"stop": ["\ud83d", "\ude00"]},
         {"stop_token_ids": 5},
         {"stop_token_ids": "5"},
         {"stop_token_ids": {5: 1}},
@@ -172,6 +175,10 @@ def test_the_tables_hold_only_names_that_do_not_exist() -> None:
         words = {hint for hint in table.values() if hint.isidentifier()}
         own = {"model", "drafter", "device", "threads", "kernels", "progress"}
         assert words <= (NAMES if table is SAMPLING else options | own)
+
+
+def test_every_parameter_is_known_as_one_where_it_does_not_belong() -> None:
+    assert set(SAMPLING_NAMES) == set(NAMES)
 
 
 def test_too_many_values_and_one_twice() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from outrider.cli.console import write
 from outrider.cli.generate import pieces
+from outrider.cli.message import check_text
 from outrider.cli.options import TargetOptions, spread
 from outrider.cli.table import write_table
 from outrider.types.errors import RequestError
@@ -67,6 +68,7 @@ def demo(
     The exit status is 1 if tokens or bytes differ. One answer says little about speed on a busy
     machine; "outrider bench" measures many.
     """
+    check_text("--prompt", prompt)
     if drafter == "none":
         raise RequestError("--drafter", "plain decoding is shown anyway; leave it out")
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)

@@ -198,7 +198,7 @@ class SamplingOptions:
         _option("--stop-token-id", help="Token that ends the answer; may be repeated."),
     ] = None
     include_stop: Annotated[
-        bool, _option("--include-stop", help="Keep the stop text in the answer.")
+        bool, _option("--include-stop", help="Keep the text of what ended the answer.")
     ] = False
     min_tokens: Annotated[
         int, _option("--min-tokens", help="Do not end before so many tokens.")

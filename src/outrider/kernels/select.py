@@ -8,7 +8,7 @@ from typing import Final, get_args
 from outrider.config.engine import Device
 from outrider.kernels.reference import ReferenceKernels
 from outrider.kernels.table import Kernels
-from outrider.types.errors import ModelError
+from outrider.types.errors import RequestError
 
 #: Code paths that ``path`` may name; all but the last are the native kernels'.
 PATHS: Final = ("avx512vnni", "avx2", "portable", "reference")
@@ -27,25 +27,29 @@ def select(device: str = "auto", threads: int | None = None, path: str | None = 
         path: pins a code path, a member of PATHS; bits may differ between paths.
 
     Raises:
-        ModelError: the device or the path is unknown, or this machine cannot run the path.
+        RequestError: the device or the path is unknown, or this machine cannot run the path; it
+            names the option, as the command line and ``LLM`` call it.
     """
     if device not in DEVICES:
-        raise ModelError(f"device must be {' or '.join(DEVICES)}, not {device}")
+        raise RequestError("device", f"must be {' or '.join(DEVICES)}, not {device!r:.60}")
     if path is not None and path not in PATHS:
-        raise ModelError(f"kernel path must be one of {', '.join(PATHS)}, not {path}")
+        raise RequestError("kernels", f"must be one of {', '.join(PATHS)}, not {path!r:.60}")
     if path == "reference":
         return ReferenceKernels()
     try:
+        from outrider.kernels import _native
         from outrider.kernels.cpu.kernels import CpuKernels
     except ImportError:
         if path is not None:
-            raise ModelError(f"kernel path {path} needs the native kernels: {_REMEDY}") from None
+            raise RequestError("kernels", f"{path} needs the native ones: {_REMEDY}") from None
         _LOG.warning("the native kernels are missing, so the slow reference runs: %s", _REMEDY)
         return ReferenceKernels()
-    try:
-        return CpuKernels(threads, path)
-    except ValueError as error:
-        raise ModelError(str(error)) from None
+    here = _native.paths()
+    if path is not None and path not in here:
+        raise RequestError(
+            "kernels", f"{path} cannot run on this machine; {', '.join(here)} and reference can"
+        )
+    return CpuKernels(threads, path)
 
 
 _REMEDY: Final = "install a C++20 compiler, then `pip install --force-reinstall --no-deps .`"

@@ -59,7 +59,7 @@ def check_call(
         RequestError: it names the argument and what would be right.
     """
     check_count(unnamed, known, f"LLM.{call}")
-    refuse_unknown(unknown, known, CALLS, f"argument of LLM.{call}")
+    refuse_unknown(unknown, known, CALLS[call], f"argument of LLM.{call}")
 
 
 def check_count(unnamed: Sequence[object], known: Sequence[str], call: str) -> None:

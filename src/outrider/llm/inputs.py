@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from numbers import Integral
 from typing import Final, TypeGuard
 
@@ -17,6 +18,15 @@ Prompt = str | Sequence[int]
 #: Messages in order, each {"role": ..., "content": ...}; content may be a list of text parts.
 Conversation = Sequence[Mapping[str, object]]
 
+
+class Missing(Enum):
+    """Stands for an argument that was not given, so that its lack is told as other faults are."""
+
+    MISSING = "nothing"
+
+
+MISSING: Final = Missing.MISSING
+
 #: Fields of the mappings that other engines take as prompts.
 PROMPT_FIELDS: Final = ("prompt", "prompt_token_ids")
 
@@ -27,6 +37,8 @@ def prompts_of(prompts: object) -> list[Prompt]:
     Raises:
         RequestError: something in it is neither text nor a list of token ids.
     """
+    if prompts is MISSING:
+        raise RequestError("prompts", 'is missing; write llm.generate("Once upon a time", params)')
     given = _listed(prompts)
     if not is_list(given) or _is_tokens(given):
         return [_prompt("prompt", given)]
@@ -41,6 +53,8 @@ def prompt_of(prompt: object) -> Prompt:
     Raises:
         RequestError: it is something else, such as several prompts.
     """
+    if prompt is MISSING:
+        raise RequestError("prompt", 'is missing; write llm.stream("Once upon a time", params)')
     if is_list(prompt) and any(isinstance(one, str) or is_list(one) for one in prompt):
         raise RequestError("prompt", f"must be one, not {shown(prompt)}; call once for each")
     return _prompt("prompt", prompt)
@@ -52,6 +66,8 @@ def conversations_of(messages: object) -> list[list[Message]]:
     Raises:
         RequestError: something in it is not a list of messages.
     """
+    if messages is MISSING:
+        raise RequestError("messages", f"is missing; write llm.chat([{EXAMPLE}], params)")
     if not is_list(messages) or _is_tokens(messages):
         wanted = f"must be a list such as [{EXAMPLE}]"
         raise RequestError("messages", f"{wanted}, not {shown(messages)}{_remedy(messages)}")

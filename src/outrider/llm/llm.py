@@ -29,7 +29,9 @@ from outrider.llm.arguments import (
     thread_count,
 )
 from outrider.llm.inputs import (
+    MISSING,
     Conversation,
+    Missing,
     Prompt,
     conversations_of,
     is_conversation,
@@ -225,7 +227,7 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Sequence[Prompt] | Missing = MISSING,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
         *unnamed: object,
@@ -251,7 +253,7 @@ class LLM:
 
     def chat(
         self,
-        messages: Conversation | Sequence[Conversation],
+        messages: Conversation | Sequence[Conversation] | Missing = MISSING,
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         progress: Progress = silent,
         *unnamed: object,
@@ -279,7 +281,7 @@ class LLM:
 
     def stream(
         self,
-        prompt: Prompt | Conversation,
+        prompt: Prompt | Conversation | Missing = MISSING,
         params: SamplingParams | None = None,
         *unnamed: object,
         **unknown: object,

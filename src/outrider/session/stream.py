@@ -72,6 +72,7 @@ class TokenStream:
         self.stop_reason: int | str | None = None
         self._detokenizer = Detokenizer(self._tokenizer, params.skip_special_tokens, self.tokens)
         self._stops = StopStrings(params.stop_strings, params.include_stop_str_in_output)
+        self._keeps_end = params.include_stop_str_in_output
         self._pieces: list[str] = []
 
     @property
@@ -107,8 +108,8 @@ class TokenStream:
     def emit(self, token: int) -> None:
         """Append the target's next token and judge whether it ends the stream.
 
-        The earliest rule wins; at one token, an end token comes before a stop string, and both
-        before the length limits.
+        The earliest rule wins. At one token a stop string comes first, which an end token can
+        complete if its text is kept; then an end token, then the length limits.
         """
         if self.finish_reason is not None:
             raise InvariantError("the stream has ended")
@@ -170,7 +171,12 @@ class TokenStream:
             self.finish_reason, self.stop_reason = "stop", hit
 
     def _finish(self, reason: FinishReason, stop_reason: int | str | None) -> None:
-        """End the stream; held-back text is released, and may still hold a stop string."""
+        """End the stream; held-back text is released, and may still hold a stop string.
+
+        An end token's own text is left out or kept as a stop string is.
+        """
+        if reason == "stop" and self._keeps_end:
+            self._read(self._detokenizer.push(self.tip))
         self._read(self._detokenizer.finish())
         if self.finish_reason is None:
             self._pieces.append(self._stops.flush())

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 class OutriderError(Exception):
     """Base of every fault that is reported to the user in one line."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle and copy by text and attributes, which a constructor may take in other forms."""
+        return _restored, (type(self), self.args), self.__dict__
+
 
 class ModelError(OutriderError):
     """A checkpoint, tokenizer or hub id cannot be loaded."""
@@ -72,3 +76,8 @@ class InvariantError(AssertionError):
     Exactness rests on what raises it, so it is raised by name and never by an ``assert``
     statement, which ``python -O`` leaves out.
     """
+
+
+def _restored(kind: type[OutriderError], texts: tuple[object, ...]) -> OutriderError:
+    """An error with the text of another; its attributes are set afterwards."""
+    return kind.__new__(kind, *texts)

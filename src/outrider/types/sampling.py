@@ -27,6 +27,11 @@ def _strings(name: str, value: str | Sequence[str] | None) -> tuple[str, ...]:
     strings = (value,) if isinstance(value, str) else tuple(value or ())
     if not all(isinstance(item, str) and item for item in strings):
         raise RequestError(name, f"must be non-empty strings, not {shown(value)}")
+    try:
+        "".join(strings).encode()
+    except UnicodeEncodeError:  # the halves of surrogates; no text of tokens holds any
+        wanted = "must be valid Unicode text (UTF-8)"
+        raise RequestError(name, f"{wanted}, not {shown(value)}") from None
     return strings
 
 
@@ -63,7 +68,8 @@ class SamplingParams(Parameters):
         seed: keys the noise of every draw; None takes a fresh one, which is reported back.
         stop: strings that end the output, found anywhere in its text. The one whose last character
             comes first counts; of those that end there, the longest.
-        stop_token_ids: tokens that end the output, besides the model's own.
+        stop_token_ids: tokens that end the output, besides the model's own. The text of one that
+            did is left out; see ``include_stop_str_in_output``.
         max_tokens: most tokens to emit; None, the default, fills the context (vLLM: 16).
         min_tokens: least tokens of an output. End tokens are not sampled before there are that
             many. A stop string counts if the token that completes it is at least the
@@ -76,8 +82,9 @@ class SamplingParams(Parameters):
         logit_bias: token id to a value added to its logit.
         logprobs: how many of the most likely tokens to report per token; None reports none.
         skip_special_tokens: leave special tokens out of the text.
-        include_stop_str_in_output: keep the stop string at the end of the text; ``token_ids`` hold
-            the tokens that spell it in any case.
+        include_stop_str_in_output: keep what ended the output at the end of the text: the stop
+            string, or the text of the end token, which a special token has if
+            ``skip_special_tokens`` is false. ``token_ids`` hold its tokens in any case.
     """
 
     n: int = 1

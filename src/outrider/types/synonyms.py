@@ -214,6 +214,7 @@ SAMPLING_NAMES: Final = (
     "repetition_penalty",
     "logit_bias",
     "skip_special_tokens",
+    "include_stop_str_in_output",
 )
 
 #: Options of ``LLM`` of others.
@@ -349,8 +350,7 @@ OPTIONS: Final[Mapping[str, str]] = {
 
 _TO_CALL: Final = "not supported; raw prompts go to generate, messages to chat"
 
-#: Arguments of the calls that generate, as other software names them.
-CALLS: Final[Mapping[str, str]] = {
+_EVERYWHERE: Final[Mapping[str, str]] = {
     **{name: f"{_PARAMS}{name}=...)" for name in SAMPLING_NAMES},
     **{
         name: f"{_PARAMS}{hint}=...)" if hint in SAMPLING_NAMES else hint
@@ -359,12 +359,6 @@ CALLS: Final[Mapping[str, str]] = {
     "sampling_params": "params",
     "generation_config": "params",
     "use_tqdm": "progress, a function of (label, done, total)",
-    "prompt": "prompts",
-    "inputs": "prompts",
-    "prompt_token_ids": "prompts, which may be lists of token ids",
-    "input_ids": "prompts, which may be lists of token ids",
-    "conversation": "messages",
-    "conversations": "messages",
     "lora_request": _NONE,
     "priority": _NONE,
     "multi_modal_data": _NONE,
@@ -374,4 +368,35 @@ CALLS: Final[Mapping[str, str]] = {
     "continue_final_message": _TO_CALL,
     "tools": "not supported in a call; tokenizer.encode_chat(messages, tools=...) renders them",
     "stream": "a call of its own: llm.stream(prompt, params)",
+}
+#: What is answered, as text and as tokens, and as a conversation.
+_TEXTS: Final = ("prompt", "prompts", "inputs", "input", "text", "texts", "query", "question")
+_TOKENS: Final = ("prompt_token_ids", "input_ids", "token_ids", "tokens")
+_TALKS: Final = ("messages", "message", "conversation", "conversations", "dialog", "history")
+
+
+def _answered(texts: str, tokens: str, talks: str) -> dict[str, str]:
+    """Hints of a call at names for what it is to answer."""
+    return {
+        **dict.fromkeys(_TEXTS, texts),
+        **dict.fromkeys(_TOKENS, tokens),
+        **dict.fromkeys(_TALKS, talks),
+    }
+
+
+_RAW: Final = "raw prompts go to llm.generate(prompts, params)"
+
+#: Arguments of the calls that generate, as other software names them, by the name of the call.
+CALLS: Final[Mapping[str, Mapping[str, str]]] = {
+    "generate": {
+        **_EVERYWHERE,
+        **_answered("prompts", "use prompts, which may be token ids", _MESSAGES),
+    },
+    "chat": {**_EVERYWHERE, **_answered(_RAW, _RAW, "messages")},
+    "stream": {
+        **_EVERYWHERE,
+        **_answered("prompt", "use prompt, which may be token ids", "prompt"),
+        "progress": "not needed: pieces come as they are decided",
+        "use_tqdm": "not needed: pieces come as they are decided",
+    },
 }

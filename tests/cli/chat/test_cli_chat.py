@@ -21,7 +21,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from outrider.cli.chat.command import talk
-from outrider.cli.chat.commands import take
+from outrider.cli.chat.commands import COMMANDS, take
 from outrider.cli.chat.conversation import Conversation, turn_starts, visible
 from outrider.cli.chat.terminal import CommandCompleter, Terminal, history_path, open_history
 from outrider.llm.llm import LLM
@@ -100,6 +100,44 @@ def test_what_cannot_be_run_says_so(llm: LLM, typed: str, hint: str) -> None:
         take(conversation, typed)
     assert hint in str(caught.value)
     assert conversation.messages == ()
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "/reset the router, how do I do that?",
+        "/clear skies",
+        "/undo 5",
+        "/help me understand this",
+        "/h x",
+        "/quit smoking, any tips?",
+        "/bye\nand thanks",
+        "/Q is a letter",
+        " /retry  with tea ",
+        "/continue the story",
+    ],
+)
+def test_what_begins_as_a_command_is_not_lost(
+    llm: LLM, typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conversation = Conversation(llm, SHORT, "s")
+    take(conversation, "one")
+    before, word = conversation._state, typed.split(maxsplit=1)[0]
+    capsys.readouterr()
+    with pytest.raises(RequestError) as caught:
+        take(conversation, typed)
+    assert str(caught.value) == (
+        f"{word}: takes nothing after it; /{word} ... sends what you typed as a message"
+    )
+    assert conversation._state is before
+    assert capsys.readouterr().out == ""
+    assert take(conversation, f"/{typed.lstrip()}")
+    assert said(conversation)[-1] == ("user", typed.lstrip())
+
+
+def test_commands_say_whether_something_follows_them() -> None:
+    alone = {name for name, command in COMMANDS.items() if not command.takes_text}
+    assert alone == {"help", "reset", "undo", "retry", "continue", "quit"}
 
 
 @pytest.mark.parametrize("typed", ["/quit", "/exit", " /QUIT "])
@@ -221,6 +259,62 @@ def test_an_answer_at_the_end_of_the_context_goes_on(
     take(conversation, "/continue")
     assert str(conversation.messages[-1]["content"]).startswith(text)
     assert len(turn_starts(conversation.messages)) == 2
+
+
+@pytest.mark.parametrize("system", [None, "Be a fox."])
+def test_a_context_that_one_turn_fills_promises_no_room(
+    llm: LLM, system: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
+    conversation = Conversation(llm, params, system)
+    take(conversation, "one")
+    way_out = (
+        "/reset begins a new conversation; --max-model-len sets the context, at most 512 tokens"
+    )
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"Cut: the context of 160 tokens is full. {way_out}."
+    before = conversation._state
+    with pytest.raises(RequestError) as caught:
+        take(conversation, "/continue")
+    assert str(caught.value).startswith("/continue: what was written so far takes 160 tokens")
+    assert str(caught.value).endswith(f"holds 160; {way_out}")
+    assert conversation._state is before
+    take(conversation, "/reset")
+    take(conversation, "two")
+    assert [text for _, text in said(conversation)] == [*filter(None, [system]), "two"]
+
+
+def test_no_larger_context_is_promised_than_the_model_has(
+    tiny: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = LLM(tiny, drafter="none", max_num_seqs=1, threads=1)
+    conversation = Conversation(whole, SamplingParams(temperature=0, ignore_eos=True), None)
+    take(conversation, "one")
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == ("Cut: the context of 512 tokens is full. /reset begins a new conversation.")
+
+
+@pytest.mark.parametrize("tokens", [20, 50, 60, 90, 120])
+def test_what_a_cut_answer_promises_can_be_done(
+    llm: LLM, tokens: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the lengths of turns: /continue works as long as it is offered, and no longer."""
+    params = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
+    conversation = Conversation(llm, params, None)
+    for typed in ("one", "two", "and three"):
+        take(conversation, typed)
+    for _ in range(CONTEXT):
+        offered = "/continue" in capsys.readouterr().err
+        answer = conversation._state.answer
+        assert answer is not None
+        if not offered:
+            break
+        take(conversation, "/continue")
+        longer = conversation._state.answer
+        assert longer is not None
+        assert len(longer.tokens) > len(answer.tokens)
+    with pytest.raises(RequestError, match=r"^/continue: what was written so far"):
+        take(conversation, "/continue")
 
 
 def test_what_stays_in_sight() -> None:

@@ -12,6 +12,7 @@ from outrider.cli.chat.commands import take
 from outrider.cli.chat.conversation import Conversation
 from outrider.cli.chat.keys import keys_wait
 from outrider.cli.console import note
+from outrider.cli.message import check_text
 from outrider.cli.options import DraftOptions, SamplingOptions, TargetOptions, spread
 from outrider.types.errors import OutriderError
 from outrider.types.lines import one_line
@@ -33,6 +34,7 @@ def chat(
     besides messages. Piped input is one message a line.
     """
     params = sampling.params()
+    check_text("--system", system or "")
     with keys_wait():
         conversation = Conversation(draft.load(target), params, system)
     if not sys.stdin.isatty():

@@ -30,7 +30,7 @@ class Command:
     """What a word after a slash does.
 
     Attributes:
-        usage: how it is typed.
+        usage: how it is typed: the word, and what follows it if anything may.
         help: what it does.
         run: does it, given what follows the word.
     """
@@ -38,6 +38,11 @@ class Command:
     usage: str
     help: str
     run: Callable[[Conversation, str], None]
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether anything may follow the word."""
+        return " " in self.usage
 
 
 def take(conversation: Conversation, text: str) -> bool:
@@ -48,8 +53,13 @@ def take(conversation: Conversation, text: str) -> bool:
     """
     match = _COMMAND.fullmatch(text.strip())
     if match is not None:
-        command = _find(match[1])
-        command.run(conversation, (match[2] or "").strip())
+        command, rest = _find(match[1]), (match[2] or "").strip()
+        if rest and not command.takes_text:
+            raise RequestError(
+                f"/{match[1]}",
+                f"takes nothing after it; //{match[1]} ... sends what you typed as a message",
+            )
+        command.run(conversation, rest)
         return command is not QUIT
     if text.strip():
         escaped = _ESCAPED.match(text)

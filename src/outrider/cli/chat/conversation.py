@@ -181,17 +181,27 @@ class Conversation:
         note(summary(output))
         cut = output.outputs[0].finish_reason == "length"
         if cut:
-            note(self._reason(answer))
+            note(self._reason(messages, hidden, answer))
         said: Message = {"role": "assistant", "content": answer.text}
         self._state = State((*messages, said), hidden, replace(answer, cut=cut))
 
-    def _reason(self, answer: Answer) -> str:
-        if len(answer.prompt) + len(answer.tokens) >= self._limit:
-            return f"Cut: the context of {self._limit} tokens is full. /continue makes room."
-        return (
-            f"Cut after {counted(len(answer.tokens), 'token')}. /continue goes on; "
-            "--max-tokens sets the limit."
-        )
+    def _reason(self, messages: tuple[Message, ...], hidden: int, answer: Answer) -> str:
+        """Say why an answer to ``messages`` was cut, and what will let it go on."""
+        written = len(answer.tokens)
+        if len(answer.prompt) + written < self._limit:
+            return (
+                f"Cut after {counted(written, 'token')}. /continue goes on; "
+                "--max-tokens sets the limit."
+            )
+        _, count = self._place(messages, written, hidden)
+        way_on = "/continue makes room" if count < self._limit else self._way_out()
+        return f"Cut: the context of {self._limit} tokens is full. {way_on}."
+
+    def _way_out(self) -> str:
+        """What helps if a single turn fills the context."""
+        longest = self._llm.model_config.max_position
+        larger = f"; --max-model-len sets the context, at most {longest} tokens"
+        return "/reset begins a new conversation" + (larger if self._limit < longest else "")
 
     def _stream(
         self, prompt: Sequence[Message] | Sequence[int], params: SamplingParams
@@ -224,19 +234,16 @@ class Conversation:
             RequestError: the newest turn alone does not fit.
         """
         limit = self._limit
-        wanted = min(self._params.max_tokens or limit, max(limit // ANSWER_SHARE, 1))
-        count = 0
-        turns = len(turn_starts(messages))
-        for hidden in range(min(self._state.hidden, turns - 1), turns):
-            count = len(self._llm.tokenizer.encode_chat(visible(messages, hidden))) + written
-            if count + wanted <= limit:
-                break
+        hidden, count = self._place(messages, written, self._state.hidden)
         if count >= limit:
-            what = "what was written so far" if written else "this message"
+            name, what, way_out = "messages", "this message", ""
+            if written:
+                name, what = "/continue", "what was written so far"
+                way_out = f"; {self._way_out()}"
             raise RequestError(
-                "messages",
+                name,
                 f"{what} takes {count} tokens with all that must stand before it, and the context "
-                f"holds {limit}",
+                f"holds {limit}{way_out}",
             )
         if hidden > self._state.hidden:
             note(
@@ -244,6 +251,28 @@ class Conversation:
                 f"{counted(hidden, 'turn')}."
             )
         return hidden
+
+    def _place(self, messages: tuple[Message, ...], written: int, hidden: int) -> tuple[int, int]:
+        """Put as few turns out of sight as give an answer room, or all but the newest one.
+
+        Args:
+            messages: what is answered.
+            written: tokens of the answer that exist already.
+            hidden: turns that are out of sight already.
+
+        Returns:
+            How many of the oldest turns are out of sight, and the tokens of what is in sight.
+        """
+        limit = self._limit
+        wanted = min(self._params.max_tokens or limit, max(limit // ANSWER_SHARE, 1))
+        turns = len(turn_starts(messages))
+        placed = 0, 0
+        for fewest in range(min(hidden, turns - 1), turns):
+            count = len(self._llm.tokenizer.encode_chat(visible(messages, fewest))) + written
+            placed = fewest, count
+            if count + wanted <= limit:
+                break
+        return placed
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
