@@ -67,7 +67,7 @@ def spaced(scheme: str | None) -> Backend:
 
 
 def single_digits() -> Backend:
-    """``byte_level`` that composes characters and cuts numbers, though it has a merge of two digits."""
+    """``byte_level`` that composes characters and cuts numbers, despite a merge of two digits."""
     backend = byte_level(more=[("1", "2")])
     backend.normalizer = normalizers.NFC()
     backend.pre_tokenizer = pre_tokenizers.Sequence(
