@@ -90,6 +90,23 @@ def test_a_class_that_transformers_cannot_build_leaves_the_tokenizer_as_it_is(
     assert "\n" not in record.getMessage()
 
 
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("LlamaForCausalLM", "'LlamaForCausalLM' is no class of tokenizers"),
+        (["LlamaTokenizer"], "['LlamaTokenizer'] is no class of tokenizers"),
+        ("AutoTokenizer", "'AutoTokenizer' is no class of tokenizers"),
+    ],
+)
+def test_a_name_of_no_tokenizer_is_not_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: object, fault: str
+) -> None:
+    folder = write(tmp_path, spaced(None), {"tokenizer_config.json": {"tokenizer_class": name}})
+    assert ours_of(folder).encode("the the", add_special=False) == [269, 269]
+    (record,) = caplog.records
+    assert fault in record.getMessage()
+
+
 def test_fields_of_the_model_that_transformers_refuses_have_no_part(tmp_path: Path) -> None:
     settings = {"tokenizer_class": "LlamaTokenizer"}
     config = {**LLAMA, "vocab_size": 300, "torch_dtype": [1], "id2label": 7, "num_labels": "x"}

@@ -10,6 +10,7 @@ importing it takes about a second.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import tokenizers
 
-from outrider.loaders.fields import Fields
+from outrider.loaders.fields import Fields, show
 from outrider.types.errors import ModelError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ UNCHANGED: Final[Mapping[str, tuple[str | None, ...]]] = {
 }
 #: Settings by which the classes without rules change what they read.
 CHANGES: Final = ("fast_tokenizer_files", "fix_mistral_regex")
+
+#: Names of classes that are tokenizers, and not one that looks for such a class.
+TOKENIZERS: Final = re.compile(r"^(?!Auto).*(Tokenizer|Backend$)")
 
 #: Fields of config.json that decide on the class, besides the type of the model.
 DECIDING: Final = ("tokenizer_class", "model_name")
@@ -68,11 +72,10 @@ def is_unchanged(config: Fields, settings: Fields) -> bool:
     """
     if any(settings.has(name) for name in CHANGES):
         return False
-    named = settings.value("tokenizer_class") or config.value("tokenizer_class")
-    return named in UNCHANGED.get(str(config.value("model_type")), ())
+    return _class_name(config, settings) in UNCHANGED.get(str(config.value("model_type")), ())
 
 
-def auto_tokenizer(folder: Path, config: Fields) -> AutoBuilt:
+def auto_tokenizer(folder: Path, config: Fields, settings: Fields) -> AutoBuilt:
     """Let transformers build the tokenizer of a folder.
 
     It reads nothing but that folder and runs no code from it. Whether Mistral's own library is
@@ -81,10 +84,15 @@ def auto_tokenizer(folder: Path, config: Fields) -> AutoBuilt:
     Args:
         folder: the checkpoint.
         config: its config.json.
+        settings: its tokenizer_config.json.
 
     Raises:
         ModelError: transformers cannot; the message is its own, shortened to one line.
     """
+    name = _class_name(config, settings)
+    # Any class of transformers would do there: one of models would load the weights.
+    if name is not None and not (isinstance(name, str) and TOKENIZERS.search(name)):
+        raise ModelError(f"{show(name)} is no class of tokenizers")
     from transformers import AutoTokenizer
 
     try:
@@ -106,6 +114,11 @@ def auto_tokenizer(folder: Path, config: Fields) -> AutoBuilt:
         fault = " ".join(str(error).split()) or type(error).__name__
         shown = fault if len(fault) <= SHOWN else fault[: SHOWN - 3] + "..."
         raise ModelError(shown) from None
+
+
+def _class_name(config: Fields, settings: Fields) -> object:
+    """The class that the files name, None if they name none."""
+    return settings.value("tokenizer_class") or config.value("tokenizer_class") or None
 
 
 def _deciding(config: Fields) -> PretrainedConfig:

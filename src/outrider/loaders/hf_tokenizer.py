@@ -81,13 +81,13 @@ def _open(
     """Return the tokenizer with all its tokens, its tokens by role, and clauses for a warning."""
     config = _optional(folder / CONFIG)
     if not existing_file(folder / TOKENIZER):
-        built = _converted(folder, config)
+        built = _converted(folder, config, settings)
         return built.backend, built.named, []
     doubts: list[str] = []
     if not is_unchanged(config, settings):
         settings.boolean("add_prefix_space", None)
         try:
-            built = auto_tokenizer(folder, config)
+            built = auto_tokenizer(folder, config, settings)
         except ModelError as error:
             doubts.append(
                 f"transformers cannot build the tokenizer ({error}): {TOKENIZER} is taken as it is"
@@ -112,7 +112,7 @@ def _backend(path: Path) -> tokenizers.Tokenizer:
         raise ModelError(f"{path}: not a tokenizer: {' '.join(str(error).split())}") from None
 
 
-def _converted(folder: Path, config: Fields) -> AutoBuilt:
+def _converted(folder: Path, config: Fields, settings: Fields) -> AutoBuilt:
     """Let transformers convert older files."""
     source = next((name for name in SOURCES if existing_file(folder / name)), None)
     if source is None:
@@ -126,7 +126,7 @@ def _converted(folder: Path, config: Fields) -> AutoBuilt:
     if source == VOCABULARY and not existing_file(folder / MERGES):
         raise _inconvertible(folder, source, f"{MERGES} is missing")
     try:
-        built = auto_tokenizer(folder, config)
+        built = auto_tokenizer(folder, config, settings)
     except ModelError as error:
         raise _inconvertible(folder, source, str(error)) from None
     # A class that reads other files makes an empty tokenizer of these.
