@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from outrider.text.tokenizer import Tokenizer
 ROWS = 300
 
 
-def byte_level(begins: bool = False) -> Backend:
-    """Two control tokens, the bytes, and a few merges."""
+def byte_level(begins: bool = False, more: Sequence[tuple[str, str]] = ()) -> Backend:
+    """Two control tokens, the bytes, and a few merges, with ``more`` after them."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pieces = ["<eos>", "<bos>", *alphabet, "th", "the", "Ġthe"]
+    pieces = ["<eos>", "<bos>", *alphabet, "th", "the", "Ġthe", *("".join(pair) for pair in more)]
     vocab = {piece: index for index, piece in enumerate(pieces)}
-    merges = [("t", "h"), ("th", "e"), ("Ġ", "the")]
+    merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), *more]
     backend = Backend(models.BPE(vocab, merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -57,8 +57,33 @@ def sentence_piece() -> Backend:
     return backend
 
 
+def spaced(scheme: str | None) -> Backend:
+    """``sentence_piece`` with a pre-tokenizer that puts the space before a text by ``scheme``."""
+    backend = sentence_piece()
+    if scheme is not None:
+        backend.normalizer = None
+        backend.pre_tokenizer = pre_tokenizers.Metaspace("▁", scheme, split=False)
+    return backend
+
+
+def single_digits() -> Backend:
+    """``byte_level`` that composes characters and cuts numbers, despite a merge of two digits."""
+    backend = byte_level(more=[("1", "2")])
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
+    )
+    return backend
+
+
 def write(folder: Path, backend: Backend, files: Mapping[str, object]) -> Path:
-    """Write a folder without weights; ``files`` are JSON, or text for a template."""
+    """Write a folder without weights.
+
+    ``files`` are JSON, or text for a template; a config.json among them replaces that of a Llama.
+    """
     (folder / "config.json").write_text(json.dumps({**LLAMA, "vocab_size": ROWS}))
     backend.save(str(folder / "tokenizer.json"))
     for name, content in files.items():

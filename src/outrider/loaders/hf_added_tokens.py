@@ -147,12 +147,8 @@ class FolderTokens:
                     self._numbered[token] = alike[text]
         return alike | {token.content: token for token in there.values()}
 
-    def add(self) -> Iterator[str]:
-        """Give the tokenizer what it lacks, in the order of transformers, which decides the ids.
-
-        Yields:
-            A clause for each token that got another id than the settings give it.
-        """
+    def add(self) -> None:
+        """Give the tokenizer what it lacks, in the order of transformers, which decides the ids."""
         there = self._backend.get_added_tokens_decoder().values()
         same = {repr(token) for token in there}
         missing = [token for _, token in sorted(self._numbered.items()) if repr(token) not in same]
@@ -165,6 +161,9 @@ class FolderTokens:
         # Of two that are spelled alike and differ in flags, the later one counts.
         missing.extend({repr(token): token for token in others}.values())
         self._backend.add_tokens(missing)
+
+    def misplaced(self) -> Iterator[str]:
+        """Yield a clause for each token that has another id than the settings give it."""
         for wanted, token in sorted(self._numbered.items()):
             found = self._backend.token_to_id(token.content)
             if found not in (None, wanted):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tokenizers
 
@@ -14,7 +14,8 @@ from outrider.config.model import ModelConfig
 from outrider.loaders.fields import Fields, read_json
 from outrider.loaders.files import existing_file
 from outrider.loaders.hf_added_tokens import FolderTokens
-from outrider.loaders.hf_prefix import without_prefix
+from outrider.loaders.hf_auto import AutoBuilt, auto_tokenizer, is_unchanged
+from outrider.loaders.hf_config import CONFIG
 from outrider.loaders.hf_template import read_chat_template
 from outrider.text.tokenizer import SpecialTokens, Tokenizer
 from outrider.types.errors import ModelError
@@ -25,9 +26,6 @@ TOKENIZER: Final = "tokenizer.json"
 VOCABULARY: Final = "vocab.json"
 MERGES: Final = "merges.txt"
 SETTINGS: Final = "tokenizer_config.json"
-
-#: Most characters of a foreign message.
-SHOWN: Final = 120
 
 #: Files from which transformers can build a tokenizer without tokenizer.json, and the packages
 #: that it needs for them.
@@ -50,17 +48,8 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     Raises:
         ModelError: it is missing or damaged.
     """
-    path = folder / SETTINGS
-    settings = read_json(path) if existing_file(path) else Fields(str(path), {})
-    doubts: list[str] = []
-    if existing_file(folder / TOKENIZER):
-        backend = without_prefix(_backend(folder / TOKENIZER), settings)
-        backend.encode_special_tokens = settings.boolean("split_special_tokens", False)
-        tokens = FolderTokens(folder, settings, backend)
-        doubts.extend(tokens.add())
-        named = {role: token.content for role, token in tokens.named.items()}
-    else:
-        backend, named = _converted(folder)
+    settings = _optional(folder / SETTINGS)
+    backend, named, doubts = _open(folder, settings)
     bos, eos = (_id(backend, named, role) for role in ("bos_token", "eos_token"))
     eos_ids = config.eos_ids
     if eos is not None and eos >= config.vocab_size:
@@ -81,6 +70,40 @@ def read_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer:
     return Tokenizer(backend, str(folder / TOKENIZER), special)
 
 
+def _optional(path: Path) -> Fields:
+    """Read a file's fields; a missing one has none."""
+    return read_json(path) if existing_file(path) else Fields(str(path), {})
+
+
+def _open(
+    folder: Path, settings: Fields
+) -> tuple[tokenizers.Tokenizer, Mapping[str, str], list[str]]:
+    """Return the tokenizer with all its tokens, its tokens by role, and clauses for a warning."""
+    config = _optional(folder / CONFIG)
+    if not existing_file(folder / TOKENIZER):
+        built = _converted(folder, config, settings)
+        return built.backend, built.named, []
+    doubts: list[str] = []
+    if not is_unchanged(config, settings):
+        settings.boolean("add_prefix_space", None)
+        try:
+            built = auto_tokenizer(folder, config, settings)
+        except ModelError as error:
+            doubts.append(
+                f"transformers cannot build the tokenizer ({error}): {TOKENIZER} is taken as it is"
+            )
+        else:
+            # Also checks the settings, where transformers takes any value.
+            tokens = FolderTokens(folder, settings, built.backend)
+            return built.backend, built.named, list(tokens.misplaced())
+    backend = _backend(folder / TOKENIZER)
+    backend.encode_special_tokens = settings.boolean("split_special_tokens", False)
+    tokens = FolderTokens(folder, settings, backend)
+    tokens.add()
+    named = {role: token.content for role, token in tokens.named.items()}
+    return backend, named, [*doubts, *tokens.misplaced()]
+
+
 def _backend(path: Path) -> tokenizers.Tokenizer:
     """Load tokenizer.json."""
     try:
@@ -89,8 +112,8 @@ def _backend(path: Path) -> tokenizers.Tokenizer:
         raise ModelError(f"{path}: not a tokenizer: {' '.join(str(error).split())}") from None
 
 
-def _converted(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
-    """Let transformers convert older files; return the tokenizer and the tokens with a role."""
+def _converted(folder: Path, config: Fields, settings: Fields) -> AutoBuilt:
+    """Let transformers convert older files."""
     source = next((name for name in SOURCES if existing_file(folder / name)), None)
     if source is None:
         raise ModelError(f"{folder}: holds no tokenizer; {TOKENIZER} is missing")
@@ -102,29 +125,22 @@ def _converted(folder: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
         )
     if source == VOCABULARY and not existing_file(folder / MERGES):
         raise _inconvertible(folder, source, f"{MERGES} is missing")
-    from transformers import AutoTokenizer
-
     try:
-        converted: Any = AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
-        backend: tokenizers.Tokenizer = converted.backend_tokenizer
-        named: dict[str, str] = converted.special_tokens_map
-    except Exception as error:  # conversion fails in many ways
-        raise _inconvertible(folder, source, " ".join(str(error).split())) from None
+        built = auto_tokenizer(folder, config, settings)
+    except ModelError as error:
+        raise _inconvertible(folder, source, str(error)) from None
     # A class that reads other files makes an empty tokenizer of these.
     if source == VOCABULARY:
         listed = read_json(folder / source)
-        if any(backend.token_to_id(token) != listed.value(token) for token in listed.names()):
-            raise _inconvertible(folder, source, f"{type(converted).__name__} does not read it")
-    return backend, {role: text for role, text in named.items() if isinstance(text, str)}
+        if any(built.backend.token_to_id(token) != listed.value(token) for token in listed.names()):
+            raise _inconvertible(folder, source, f"{built.class_name} does not read it")
+    return built
 
 
 def _inconvertible(folder: Path, source: str, fault: str) -> ModelError:
     """Return the error for a tokenizer that transformers cannot build from older files."""
-    shown = fault if len(fault) <= SHOWN else fault[: SHOWN - 3] + "..."
     return ModelError(
-        f"{folder}: holds no {TOKENIZER}, and transformers cannot convert {source}: {shown}; name "
+        f"{folder}: holds no {TOKENIZER}, and transformers cannot convert {source}: {fault}; name "
         f"the right tokenizer_class in {SETTINGS}, or save the tokenizer as {TOKENIZER}"
     )
 
