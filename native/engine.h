@@ -6,9 +6,9 @@
 #include <new>
 #include <vector>
 
-#include "pack.h"
-#include "path.h"
-#include "pool.h"
+#include "paths/path.h"
+#include "threads/pool.h"
+#include "weights/pack.h"
 
 namespace outrider {
 

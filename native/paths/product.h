@@ -127,7 +127,7 @@ constexpr StripFn STRIPS[6][STRIP_ROWS] = {
 
 #if OUTRIDER_PATH == 2 && defined(__AMX_INT8__)
 #define OUTRIDER_WIDE_ROWS
-#include "wide.h"
+#include "paths/wide.h"
 #endif
 
 // Turns tiles into strips of outputs, for one range of tiles and one set of rows.

@@ -1,11 +1,11 @@
-#include "pool.h"
+#include "threads/pool.h"
 
 #include <sched.h>
 
 #include <chrono>
 
-#include "float_mode.h"
-#include "format.h"
+#include "threads/float_mode.h"
+#include "weights/matrix.h"
 
 namespace outrider {
 namespace {

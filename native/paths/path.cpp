@@ -1,7 +1,7 @@
 // One code path; compiled once per instruction set, which OUTRIDER_PATH names.
 // Everything is in an unnamed namespace: no symbol compiled for a wide instruction set may be
 // picked by the linker for code that runs on any machine.
-#include "path.h"
+#include "paths/path.h"
 
 #if OUTRIDER_PATH != 0
 #include <cpuid.h>
@@ -15,11 +15,11 @@ namespace outrider {
 namespace {
 
 #if OUTRIDER_PATH == 2
-#include "simd_avx512.h"
+#include "paths/simd/avx512.h"
 #elif OUTRIDER_PATH == 1
-#include "simd_avx2.h"
+#include "paths/simd/avx2.h"
 #else
-#include "simd_portable.h"
+#include "paths/simd/portable.h"
 #endif
 
 #include "pointwise.h"

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "engine.h"
-#include "float_mode.h"
+#include "threads/float_mode.h"
 
 namespace nb = nanobind;
 

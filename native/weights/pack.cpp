@@ -1,4 +1,4 @@
-#include "pack.h"
+#include "weights/pack.h"
 
 #include <sys/mman.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "blocks.h"
+#include "weights/blocks.h"
 
 namespace outrider {
 namespace {

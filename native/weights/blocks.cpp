@@ -1,4 +1,4 @@
-#include "blocks.h"
+#include "weights/blocks.h"
 
 #include <cmath>
 #include <cstring>

@@ -1,8 +1,8 @@
 // The operators of one code path. Every function computes a row from that row's inputs alone, in
 // an order that the shapes fix; callers may cut the work among threads as they like.
 #pragma once
-#include "format.h"
-#include "pages.h"
+#include "cache/pages.h"
+#include "weights/matrix.h"
 
 namespace outrider {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "team.h"
+#include "threads/team.h"
 
 namespace outrider {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "format.h"
-#include "pool.h"
+#include "threads/pool.h"
+#include "weights/matrix.h"
 
 namespace outrider {
 
