@@ -1,8 +1,8 @@
-// Whole drafts of blocks, and the context rows that they read.
-#include <cmath>
-#include <limits>
+#include "drafting/drafting.h"
 
-#include "engine.h"
+#include <cmath>
+#include <cstring>
+#include <limits>
 
 namespace outrider {
 namespace {
@@ -15,64 +15,65 @@ float dot(const float* a, const float* b, int count) {
   return sum;
 }
 
+size_t tokens_of(const std::vector<Block>& blocks) {
+  size_t count = 0;
+  for (const Block& block : blocks) count += block.length;
+  return count;
+}
+
 }  // namespace
 
+// Every block before its layers: its tip's embedding, then masks.
+float* Drafting::open_blocks(const BlockDraftWeights& w, const std::vector<Block>& blocks) {
+  const size_t hidden = w.head->cols, size = w.rows * hidden;
+  float* x = rows_.reserve<float>(blocks.size() * size);
+  for (size_t b = 0; b < blocks.size(); b++) {
+    float* row = x + b * size;
+    memcpy(row, w.masks, size * sizeof(float));
+    path_.embed(*w.embedding, static_cast<int>(blocks[b].tip), row);
+    if (w.scale != 1.0f)
+      for (size_t i = 0; i < hidden; i++) row[i] *= w.scale;
+  }
+  return x;
+}
+
+// The normed rows that predict tokens, block after block.
+float* Drafting::final_states(const BlockDraftWeights& w, const std::vector<Block>& blocks, const float* x) {
+  const size_t hidden = w.head->cols;
+  float* states = states_.reserve<float>(tokens_of(blocks) * hidden);
+  for (size_t b = 0; b < blocks.size(); b++)
+    for (int r = 0; r < blocks[b].length; r++)
+      path_.norm(x + (b * w.rows + w.first + r) * hidden, w.norm, w.stack->eps, w.head->cols,
+                 states + (blocks[b].first + r) * hidden);
+  return states;
+}
+
 // Confidence of one row: NaN if its state is not finite, 1 without a head.
-float Engine::confidence(const Sketch& s, const float* state, int64_t previous) {
-  const int hidden = s.head->cols, rank = s.chain.tokens->cols;
+float Drafting::confidence(const BlockDraftWeights& w, const float* state, int64_t previous) {
+  const int hidden = w.head->cols, rank = w.markov.tokens->cols;
   float sum = 0.0f;
   for (int i = 0; i < hidden; i++) sum += state[i];
   if (!std::isfinite(sum)) return std::numeric_limits<float>::quiet_NaN();
-  if (!s.confidence) return 1.0f;
-  float* embedded = embedded_.as<float>(rank);
-  path_.embed(*s.chain.tokens, static_cast<int>(previous), embedded);
-  const float* w = s.confidence;
-  return sigmoid(dot(state, w, hidden) + dot(embedded, w + hidden, rank) + w[hidden + rank]);
+  if (!w.confidence) return 1.0f;
+  float* embedded = embedded_.reserve<float>(rank);
+  path_.embed(*w.markov.tokens, static_cast<int>(previous), embedded);
+  const float* head = w.confidence;
+  return sigmoid(dot(state, head, hidden) + dot(embedded, head + hidden, rank) + head[hidden + rank]);
 }
 
-void Engine::draft(const Sketch& s, const RowSet& rows, const Store& store,
-                   const std::vector<Block>& blocks, int64_t* out, float* confidences) {
-  const int hidden = s.head->cols;
-  const size_t size = s.rows;
-  int count = 0;
-  for (const Block& block : blocks) count += block.length;
-  float* x = block_rows_.as<float>(blocks.size() * size * hidden);
-  for (size_t b = 0; b < blocks.size(); b++) {
-    float* row = x + b * size * hidden;
-    memcpy(row, s.masks, size * hidden * sizeof(float));
-    path_.embed(*s.embedding, static_cast<int>(blocks[b].tip), row);
-    if (s.scale != 1.0f)
-      for (int i = 0; i < hidden; i++) row[i] *= s.scale;
-  }
-  run(*s.stack, x, rows, store, true, {}, nullptr);
-  float* states = states_.as<float>(static_cast<size_t>(count) * hidden);
-  for (size_t b = 0; b < blocks.size(); b++)
-    for (int r = 0; r < blocks[b].length; r++)
-      path_.norm(x + (b * size + s.first + r) * hidden, s.norm, s.stack->eps, hidden,
-                 states + static_cast<size_t>(blocks[b].first + r) * hidden);
-  float* scores = scores_.as<float>(static_cast<size_t>(count) * s.head->rows);
-  linear(*s.head, states, count, scores);
-  walk(s.chain, scores, blocks, out);
+void Drafting::draft(const BlockDraftWeights& w, const RowSet& rows, const Store& store,
+                     const std::vector<Block>& blocks, int64_t* out, float* confidences) {
+  const size_t hidden = w.head->cols;
+  const int count = static_cast<int>(tokens_of(blocks));
+  float* x = open_blocks(w, blocks);
+  decoder_.run_block(*w.stack, x, rows, store);
+  const float* states = final_states(w, blocks, x);
+  float* scores = scores_.reserve<float>(static_cast<size_t>(count) * w.head->rows);
+  products_.linear(*w.head, states, count, scores);
+  markov_.decode(w.markov, scores, blocks, out);
   for (const Block& block : blocks)
     for (int r = block.first; r < block.first + block.length; r++)
-      confidences[r] = confidence(s, states + static_cast<size_t>(r) * hidden,
-                                  r == block.first ? block.tip : out[r - 1]);
-}
-
-void Engine::ingest(const Matrix& fc, const float* norm, const Matrix& keys_values, const Stack& stack,
-                    const float* taps, const RowSet& rows, const Store& store) {
-  const int n = rows.count;
-  if (n == 0) return;
-  float* projected = states_.as<float>(static_cast<size_t>(n) * fc.rows);
-  float* flat = flat_.as<float>(static_cast<size_t>(n) * keys_values.rows);
-  reserve_inputs(n, fc.cols > keys_values.cols ? fc.cols : keys_values.cols);
-  pool_.run([&](Worker& worker) {
-    const Acts in = prepare(worker, fc, taps, fc.cols, n, nullptr, 0.0f);
-    product(worker, fc, in, n, {projected, static_cast<size_t>(fc.rows), false});
-    const Acts normed = prepare(worker, keys_values, projected, fc.rows, n, norm, stack.eps);
-    product(worker, keys_values, normed, n, {flat, static_cast<size_t>(keys_values.rows), false});
-  });
-  write_context(stack, flat, rows, store);
+      confidences[r] = confidence(w, states + r * hidden, r == block.first ? block.tip : out[r - 1]);
 }
 
 }  // namespace outrider
