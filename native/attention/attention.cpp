@@ -18,7 +18,8 @@ SpanKeys span_keys(const AttentionCall& call, const Task& task, int span) {
   for (int i = 0; i < SPAN_PAGES; i++) {
     // Pages past the end are never visited: no row sees a key there.
     const int at = page + i < present ? page + i : present - 1;
-    keys.pages[i] = own ? call.block->head(task.group, task.kv, at) : call.store->head(g.pages[at], call.layer, task.kv);
+    keys.pages[i] = own ? call.block->head(task.group, task.kv, at)
+                        : call.store->head(g.pages[at], call.layer, task.kv);
   }
   keys.count = SPAN;
   return keys;
@@ -105,7 +106,7 @@ Ahead Attention::ahead_of(const Worker& worker, const AttentionCall& call) const
 
 // Spans [low, high) of a task. Asks for the pages of units up to `last` one span ahead.
 void Attention::attend_task(Lane& lane, const AttentionCall& call, const Task& task, int low, int high, int last,
-                         const SpanSums& sums) {
+                            const SpanSums& sums) {
   const HeadLayout& layout = call.store->layout;
   Queries queries;
   load_task(lane, call, task, queries);
@@ -130,10 +131,11 @@ void Attention::attend_task(Lane& lane, const AttentionCall& call, const Task& t
 }
 
 void Attention::finish_query(const AttentionCall& call, const Task& task, int query, const Partial& part,
-                          const float* mixed) {
+                             const float* mixed) {
   const size_t row = call.rows->groups[task.group].first_row + task.row + query / task.heads;
   const int head = task.head + query % task.heads;
-  path_.finish(call.store->layout, part, mixed, call.out + (row * call.heads + head) * call.store->layout.head_dim);
+  const HeadLayout& layout = call.store->layout;
+  path_.finish(layout, part, mixed, call.out + (row * call.heads + head) * layout.head_dim);
 }
 
 // Merge the spans of one query in order; `mixed` is scratch.
@@ -225,8 +227,9 @@ void Attention::write(const Store& store, int layer, const float* k, const float
 }
 
 void Attention::attend(const Store& store, int layer, const float* q, const RowSet& rows, int heads,
-                    int window, float* out) {
-  const AttentionPlan plan = plan_attention(rows, heads, store.kv_heads, window, OwnKeys::CACHED, pool_.size());
+                       int window, float* out) {
+  const AttentionPlan plan =
+      plan_attention(rows, heads, store.kv_heads, window, OwnKeys::CACHED, pool_.size());
   reserve(store.layout, plan);
   const size_t ld = static_cast<size_t>(heads) * store.layout.head_dim;
   const AttentionCall call{&store, layer, &rows, &plan, q, ld, heads, nullptr, true, out};
@@ -234,9 +237,10 @@ void Attention::attend(const Store& store, int layer, const float* q, const RowS
 }
 
 void Attention::attend_block(const Store& store, int layer, const float* q, const float* k,
-                          const float* v, const RowSet& rows, int heads, int window, bool causal,
-                          float* out) {
-  const AttentionPlan plan = plan_attention(rows, heads, store.kv_heads, window, OwnKeys::BLOCK, pool_.size());
+                             const float* v, const RowSet& rows, int heads, int window, bool causal,
+                             float* out) {
+  const AttentionPlan plan =
+      plan_attention(rows, heads, store.kv_heads, window, OwnKeys::BLOCK, pool_.size());
   reserve(store.layout, plan);
   block_.reserve(store.layout, rows, store.kv_heads);
   const size_t width = static_cast<size_t>(store.kv_heads) * store.layout.head_dim;

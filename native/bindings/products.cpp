@@ -1,6 +1,6 @@
 // Operators of rows, products and the head.
 #include "bindings/bindings.h"
-#include "products/pointwise.h"
+#include "products/row_operators.h"
 
 namespace outrider {
 namespace {

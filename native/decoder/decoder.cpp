@@ -4,6 +4,7 @@
 
 #include "attention/key_writer.h"
 #include "decoder/heads.h"
+#include "memory/prefetch.h"
 #include "products/ahead.h"
 
 namespace outrider {

@@ -4,6 +4,14 @@
 // counts from the span's first token. A row sees the other rows of its tile, whose keys are visited
 // with it, only as weights of exactly 0, or not at all.
 #pragma once
+#include "memory/prefetch.h"
+#include "paths/keys.h"
+#include "paths/path.h"
+#include "paths/pointwise.h"
+#include "paths/simd.h"
+
+namespace outrider {
+namespace {
 
 constexpr int STRIP_QUERIES = 6;  // queries that share a load of keys or values
 
@@ -300,3 +308,6 @@ void finish(const HeadLayout& h, const Partial& part, const float* mixed, float*
   for (int c = 0; c < h.head_dim; c += 16)
     store_part(out + c, div(load(mixed + c), total), h.head_dim - c);
 }
+
+}  // namespace
+}  // namespace outrider

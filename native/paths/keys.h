@@ -4,6 +4,13 @@
 // is one program over these types; see attention.h. SKIPS says that a token which a query does not
 // see must be left out: its weight is 0, but its values may be NaN, and 0 times NaN is NaN.
 #pragma once
+#include "cache/pages.h"
+#include "paths/path.h"
+#include "paths/pointwise.h"
+#include "paths/simd.h"
+
+namespace outrider {
+namespace {
 
 struct alignas(64) SpanScratch {
   float scores[MAX_QUERIES][SPAN];  // later, of float formats, the weights
@@ -221,3 +228,6 @@ struct FloatKeys {
 
 using Bf16Keys = FloatKeys<Bf16Line>;
 using F32Keys = FloatKeys<F32Line>;
+
+}  // namespace
+}  // namespace outrider

@@ -1,5 +1,10 @@
 // Row-wise operators: normalise, quantise, gate, rotate, look up.
 #pragma once
+#include "paths/simd.h"
+#include "weights/matrix.h"
+
+namespace outrider {
+namespace {
 
 // exp(x) within 2 units in the last place; 0 below -87.3, infinite above 88.7, NaN kept.
 inline F exp16(F x) {
@@ -168,3 +173,6 @@ void embed(const Matrix& m, int row, float* out) {
     }
   }
 }
+
+}  // namespace
+}  // namespace outrider

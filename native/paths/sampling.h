@@ -1,5 +1,11 @@
 // Gumbel noise by counter, and the head's best output without its logits.
 #pragma once
+#include "paths/path.h"
+#include "paths/product.h"
+#include "paths/simd.h"
+
+namespace outrider {
+namespace {
 
 // ln(x) of positive normal doubles, within 2 units in the last place: x = 2^k m with m in
 // [sqrt(1/2), sqrt(2)), ln(m) = 2 atanh(s) with s = (m - 1) / (m + 1), |s| < 0.1716.
@@ -131,3 +137,6 @@ void best(const Matrix& m, int low, int high, const Acts& acts, int n, const Dra
     }
   }
 }
+
+}  // namespace
+}  // namespace outrider

@@ -6,6 +6,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "paths/simd.h"
+#include "paths/strips.h"
+#include "weights/matrix.h"
+
+namespace outrider {
+namespace {
+
 constexpr int WIDE_MIN = 16;  // fewer rows are as fast in product.h
 
 // Whether the processor has int8 tiles and the kernel lets this process use them.
@@ -126,3 +133,6 @@ constexpr SpreadFn SPREADS[4] = {spread_tile<Kind::Q4>, spread_tile<Kind::Q4M>, 
 constexpr WideFn WIDES[4][4] = {OUTRIDER_WIDE(Kind::Q4), OUTRIDER_WIDE(Kind::Q4M), OUTRIDER_WIDE(Kind::Q8),
                                 OUTRIDER_WIDE(Kind::Q8M)};
 #undef OUTRIDER_WIDE
+
+}  // namespace
+}  // namespace outrider

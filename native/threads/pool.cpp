@@ -4,8 +4,8 @@
 
 #include <chrono>
 
+#include "memory/prefetch.h"
 #include "threads/float_mode.h"
-#include "weights/matrix.h"
 
 namespace outrider {
 namespace {

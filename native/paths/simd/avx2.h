@@ -2,6 +2,11 @@
 #pragma once
 #include <immintrin.h>
 
+#include <cstdint>
+
+namespace outrider {
+namespace {
+
 struct F { __m256 a, b; };
 struct I { __m256i a, b; };
 struct M { __m256 a, b; };  // all ones or all zeros per lane
@@ -119,11 +124,6 @@ inline F from_half(const uint16_t* p) {
   const __m128i* q = reinterpret_cast<const __m128i*>(p);
   return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
 }
-inline F from_int8(const int8_t* p) {
-  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
-          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8)))};
-}
 inline void to_int8(int8_t* p, I x) {
   const __m256i w = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
   const __m128i b = _mm_packs_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
@@ -192,3 +192,6 @@ inline void multiply(I x, uint32_t m, I& low, I& high) {
   multiply(x.a, k, low.a, high.a);
   multiply(x.b, k, low.b, high.b);
 }
+
+}  // namespace
+}  // namespace outrider

@@ -1,6 +1,10 @@
 // Sixteen lanes in plain C++.
 #pragma once
+#include <cstdint>
 #include <cstring>
+
+namespace outrider {
+namespace {
 
 struct F { float v[16]; };
 struct I { int32_t v[16]; };
@@ -57,10 +61,14 @@ inline I to_int(F a) {
   });
 }
 inline I add(I a, I b) {
-  return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) + static_cast<uint32_t>(b.v[i])); });
+  return each<I>([&](int i) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) + static_cast<uint32_t>(b.v[i]));
+  });
 }
 inline I sub(I a, I b) {
-  return each<I>([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) - static_cast<uint32_t>(b.v[i])); });
+  return each<I>([&](int i) {
+    return static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) - static_cast<uint32_t>(b.v[i]));
+  });
 }
 inline I bit_xor(I a, I b) { return each<I>([&](int i) { return a.v[i] ^ b.v[i]; }); }
 inline I load_int(const int32_t* p) { return each<I>([&](int i) { return p[i]; }); }
@@ -133,7 +141,6 @@ inline float half_bits(uint16_t h) {
   return f;
 }
 inline F from_half(const uint16_t* p) { return each<F>([&](int i) { return half_bits(p[i]); }); }
-inline F from_int8(const int8_t* p) { return each<F>([&](int i) { return static_cast<float>(p[i]); }); }
 inline void to_int8(int8_t* p, I a) {
   for (int i = 0; i < 16; i++) {
     const int32_t x = a.v[i];
@@ -194,3 +201,6 @@ inline void multiply(I a, uint32_t m, I& low, I& high) {
     high.v[i] = static_cast<int32_t>(static_cast<uint32_t>(p >> 32));
   }
 }
+
+}  // namespace
+}  // namespace outrider

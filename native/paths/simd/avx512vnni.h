@@ -2,6 +2,16 @@
 #pragma once
 #include <immintrin.h>
 
+#include <cstdint>
+
+// Many rows go through tiles where the compiler knows them; see wide.h.
+#ifdef __AMX_INT8__
+#define OUTRIDER_WIDE_ROWS
+#endif
+
+namespace outrider {
+namespace {
+
 using F = __m512;
 using I = __m512i;
 using M = __mmask16;
@@ -65,10 +75,6 @@ inline int32_t sum_lanes(I a) { return _mm512_reduce_add_epi32(a); }
 inline F from_half(const uint16_t* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-inline F from_int8(const int8_t* p) {
-  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
-}
 inline void to_int8(int8_t* p, I a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a));
 }
@@ -106,3 +112,6 @@ inline void multiply(I a, uint32_t m, I& low, I& high) {
   low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
   high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
 }
+
+}  // namespace
+}  // namespace outrider
