@@ -21,7 +21,6 @@ SpanKeys span_keys(const AttentionCall& call, const Task& task, int span) {
     keys.pages[i] = own ? call.block->head(task.group, task.kv, at)
                         : call.store->head(g.pages[at], call.layer, task.kv);
   }
-  keys.count = SPAN;
   return keys;
 }
 

@@ -29,18 +29,18 @@ void bind_pages(nb::module_& m) {
 
 }  // namespace
 
-void bind_attention(nb::module_& m, NativeClass& native) {
+void bind_attention(nb::module_& m, EngineClass& engine) {
   bind_pages(m);
-  native.def("write", [](Native& s, const PageStore& p, int layer, Address k, Address v, nb::handle rows) {
+  engine.def("write", [](GuardedEngine& s, const PageStore& p, int layer, Address k, Address v, nb::handle rows) {
     const RowSet set = parse_rows(rows);
     s.alone([&](Engine& e) { e.attention.write(p.store(), layer, at(k), at(v), set); });
   });
-  native.def("attend", [](Native& s, const PageStore& p, int layer, Address q, nb::handle rows, int heads,
+  engine.def("attend", [](GuardedEngine& s, const PageStore& p, int layer, Address q, nb::handle rows, int heads,
                           int window, Address out) {
     const RowSet set = parse_rows(rows);
     s.alone([&](Engine& e) { e.attention.attend(p.store(), layer, at(q), set, heads, window, at(out)); });
   });
-  native.def("attend_block", [](Native& s, const PageStore& p, int layer, Address q, Address k, Address v,
+  engine.def("attend_block", [](GuardedEngine& s, const PageStore& p, int layer, Address q, Address k, Address v,
                                 nb::handle rows, int heads, int window, bool causal, Address out) {
     const RowSet set = parse_rows(rows);
     s.alone([&](Engine& e) {

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "bindings/native.h"
+#include "bindings/guarded_engine.h"
 #include "cache/rows.h"
 #include "paths/path.h"
 
@@ -32,13 +32,13 @@ inline Draw draw_of(float temperature, uint64_t seed, uint32_t position) {
 // The rows of a call, from an outrider.kernels.rows.Rows.
 RowSet parse_rows(nb::handle rows);
 
-using NativeClass = nb::class_<Native>;
+using EngineClass = nb::class_<GuardedEngine>;
 
 void bind_threads(nb::module_& m);
-void bind_weights(nb::module_& m, NativeClass& native);
-void bind_products(NativeClass& native);
-void bind_attention(nb::module_& m, NativeClass& native);
-void bind_decoder(nb::module_& m, NativeClass& native);
-void bind_drafting(nb::module_& m, NativeClass& native);
+void bind_weights(nb::module_& m, EngineClass& engine);
+void bind_products(EngineClass& engine);
+void bind_attention(nb::module_& m, EngineClass& engine);
+void bind_decoder(nb::module_& m, EngineClass& engine);
+void bind_drafting(nb::module_& m, EngineClass& engine);
 
 }  // namespace outrider

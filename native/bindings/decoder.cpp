@@ -15,14 +15,14 @@ Layer layer_of(const LayerArgs& args) {
 
 }  // namespace
 
-void bind_decoder(nb::module_& m, NativeClass& native) {
+void bind_decoder(nb::module_& m, EngineClass& engine) {
   nb::class_<Stack>(m, "Stack").def(
       "__init__", [](Stack* self, const std::vector<LayerArgs>& layers, int heads, int kv_heads,
                      int head_dim, int hidden, float eps, Address cos, Address sin) {
         new (self) Stack{{}, heads, kv_heads, head_dim, hidden, eps, at(cos), at(sin)};
         for (const LayerArgs& layer : layers) self->layers.push_back(layer_of(layer));
       });
-  native.def("run", [](Native& s, const Stack& stack, Address x, nb::handle rows, const PageStore& p,
+  engine.def("run", [](GuardedEngine& s, const Stack& stack, Address x, nb::handle rows, const PageStore& p,
                        bool block, const std::vector<int>& taps, Address tapped) {
     const RowSet set = parse_rows(rows);
     s.alone([&](Engine& e) {

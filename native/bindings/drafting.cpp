@@ -17,7 +17,7 @@ std::vector<Block> blocks_of(const std::vector<BlockArgs>& args) {
   return blocks;
 }
 
-void markov_decode(Native& self, const Packed& tokens, const Packed& out, Address ids, Address scores,
+void markov_decode(GuardedEngine& self, const Packed& tokens, const Packed& out, Address ids, Address scores,
                    const std::vector<BlockArgs>& args, Address chosen) {
   const std::vector<Block> blocks = blocks_of(args);
   const MarkovBias bias{&tokens.matrix, &out.matrix, at<int32_t>(ids)};
@@ -26,7 +26,7 @@ void markov_decode(Native& self, const Packed& tokens, const Packed& out, Addres
 
 }  // namespace
 
-void bind_drafting(nb::module_& m, NativeClass& native) {
+void bind_drafting(nb::module_& m, EngineClass& engine) {
   nb::class_<BlockDraftWeights>(m, "Sketch")
       .def("__init__", [](BlockDraftWeights* self, const Stack& stack, const Packed& embedding, float scale,
                           Address masks, int rows, int first, Address norm, const Packed& head,
@@ -35,8 +35,8 @@ void bind_drafting(nb::module_& m, NativeClass& native) {
         new (self) BlockDraftWeights{&stack, &embedding.matrix, scale, at(masks), rows, first, at(norm),
                                      &head.matrix, markov, at(confidence)};
       });
-  native.def("walk", markov_decode);
-  native.def("draft", [](Native& s, const BlockDraftWeights& weights, nb::handle rows, const PageStore& p,
+  engine.def("walk", markov_decode);
+  engine.def("draft", [](GuardedEngine& s, const BlockDraftWeights& weights, nb::handle rows, const PageStore& p,
                          const std::vector<BlockArgs>& args, Address chosen, Address confidences) {
     const RowSet set = parse_rows(rows);
     const std::vector<Block> blocks = blocks_of(args);
@@ -44,13 +44,14 @@ void bind_drafting(nb::module_& m, NativeClass& native) {
       e.drafting.draft(weights, set, p.store(), blocks, at<int64_t>(chosen), at(confidences));
     });
   });
-  native.def("ingest", [](Native& s, const Packed& fc, Address norm, const Packed& keys_values,
+  engine.def("ingest", [](GuardedEngine& s, const Packed& fc, Address norm, const Packed& keys_values,
                           const Stack& stack, Address taps, nb::handle rows, const PageStore& p) {
     const RowSet set = parse_rows(rows);
     const ContextWeights weights{&fc.matrix, at(norm), &keys_values.matrix};
     s.alone([&](Engine& e) { e.context.ingest(weights, stack, at(taps), set, p.store()); });
   });
-  native.def("write_context", [](Native& s, const Stack& stack, Address flat, nb::handle rows, const PageStore& p) {
+  engine.def("write_context", [](GuardedEngine& s, const Stack& stack, Address flat, nb::handle rows,
+                                 const PageStore& p) {
     const RowSet set = parse_rows(rows);
     s.alone([&](Engine& e) { e.context.write(stack, at(flat), set, p.store()); });
   });

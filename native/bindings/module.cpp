@@ -11,12 +11,12 @@ NB_MODULE(_native, m) {
     return names;
   });
   bind_threads(m);
-  NativeClass native(m, "Engine");
-  native.def(nb::init<const std::string&, int>());
-  native.def_prop_ro("threads", &Native::threads);
-  bind_weights(m, native);
-  bind_products(native);
-  bind_attention(m, native);
-  bind_decoder(m, native);
-  bind_drafting(m, native);
+  EngineClass engine(m, "Engine");
+  engine.def(nb::init<const std::string&, int>());
+  engine.def_prop_ro("threads", &GuardedEngine::threads);
+  bind_weights(m, engine);
+  bind_products(engine);
+  bind_attention(m, engine);
+  bind_decoder(m, engine);
+  bind_drafting(m, engine);
 }

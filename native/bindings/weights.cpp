@@ -6,7 +6,7 @@ namespace {
 
 using RawArgs = std::tuple<Address, std::string, int, int>;
 
-std::unique_ptr<Packed> pack_parts(Native& self, const std::vector<RawArgs>& parts, Address bias) {
+std::unique_ptr<Packed> pack_parts(GuardedEngine& self, const std::vector<RawArgs>& parts, Address bias) {
   std::vector<RawPart> raw;
   for (const auto& [data, format, rows, cols] : parts) raw.push_back({at<uint8_t>(data), format, rows, cols});
   return self.alone([&](Engine& e) { return pack(e.pool, e.arena, raw, at(bias)); });
@@ -14,12 +14,12 @@ std::unique_ptr<Packed> pack_parts(Native& self, const std::vector<RawArgs>& par
 
 }  // namespace
 
-void bind_weights(nb::module_& m, NativeClass& native) {
+void bind_weights(nb::module_& m, EngineClass& engine) {
   nb::class_<Packed>(m, "Matrix")
       .def_prop_ro("rows", [](const Packed& p) { return p.matrix.rows; })
       .def_prop_ro("cols", [](const Packed& p) { return p.matrix.cols; })
       .def_prop_ro("nbytes", [](const Packed& p) { return p.bytes + p.bias.size() * sizeof(float); });
-  native.def("pack", pack_parts);
+  engine.def("pack", pack_parts);
 }
 
 }  // namespace outrider

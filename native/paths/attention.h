@@ -272,7 +272,7 @@ template <class K>
 void attend(const HeadLayout& h, const Queries& q, const SpanKeys& keys, const int* low,
             const int* high, Partial* part, float* mixed) {
   SpanScratch scratch;
-  int from = keys.count, upto = 0;
+  int from = SPAN, upto = 0;
   for (int i = 0; i < q.count; i++) {
     if (low[i] >= high[i]) continue;
     from = low[i] < from ? low[i] : from;

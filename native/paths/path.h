@@ -34,11 +34,10 @@ struct Outputs {
   bool add;
 };
 
-// Keys of one span, and the queries of one row tile that look at them.
+// Keys of one span, page by page.
 struct SpanKeys {
   const uint8_t* pages[SPAN_PAGES];
   const uint8_t* next[SPAN_PAGES];  // the pages to be read after this span, or null
-  int count;  // keys present in the span, counted from its first
 };
 
 constexpr int MAX_QUERIES = 12;

@@ -14,9 +14,9 @@ namespace outrider {
 
 // An engine that one Python thread at a time may use, without the interpreter lock and in the
 // floating-point mode in which results are defined.
-class Native {
+class GuardedEngine {
  public:
-  Native(const std::string& path, int threads) : engine_(path_named(path), threads) {}
+  GuardedEngine(const std::string& path, int threads) : engine_(path_named(path), threads) {}
 
   int threads() const { return engine_.pool.size(); }
 
