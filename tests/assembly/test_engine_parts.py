@@ -10,7 +10,7 @@ import pytest
 from drafters import drafter_toys as toys
 from outrider.assembly.engine import assemble, assemble_with
 from outrider.config.engine import EngineConfig
-from outrider.drafters.context import ContextDrafter
+from outrider.drafters.context.drafter import ContextDrafter
 from outrider.engine import Engine, Request
 from outrider.models.target import Target
 from outrider.types.errors import DrafterError, RequestError

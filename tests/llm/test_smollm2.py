@@ -158,7 +158,7 @@ def test_refusals_are_one_line(llm: LLM) -> None:
     for make, error in (
         (lambda: LLM("/nonexistent"), ModelError),
         (lambda: LLM("smollm2", drafter="/nonexistent"), DrafterError),
-        (lambda: llm.variant(drafter=""), DrafterError),
+        (lambda: llm.variant(drafter=""), RequestError),
         (lambda: LLM("smollm2", device="tpu"), RequestError),
         (lambda: LLM("smollm2", max_model_len=10**6), RequestError),
         (lambda: LLM("smollm2", verification="hope"), RequestError),

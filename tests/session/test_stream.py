@@ -135,7 +135,6 @@ def test_a_stop_string_counts_with_token_min_tokens_and_not_one_later(min_tokens
         ([TOOL], {"stop_token_ids": [TOOL]}),
         ([TOOL], {"stop_token_ids": [TOOL], "skip_special_tokens": False}),
         ([B], {"stop_token_ids": [B]}),
-        ([B], {"stop_token_ids": [B], "include_stop_str_in_output": True}),
         ([], {"max_tokens": 2}),
     ],
 )
@@ -149,6 +148,12 @@ def test_the_tail_of_a_broken_character_is_text_and_the_token_that_ends_it_is_no
     assert stream.finish_reason is not None
     assert stream.text == "a" + BAD
     assert stream.unread == "a" + BAD
+
+
+def test_the_text_of_an_end_token_is_kept_where_a_stop_strings_is() -> None:
+    options = {"stop_token_ids": [B], "include_stop_str_in_output": True}
+    stream = emit(open_stream(**options), A, FIRST, B)
+    assert (stream.text, stream.finish_reason) == ("a" + BAD + "b", "stop")
 
 
 @pytest.mark.parametrize(("way", "reason"), [("abort", "abort"), ("fail", "error")])

@@ -91,7 +91,7 @@ def test_errors_survive_with_their_text_and_attributes(error: BaseException, way
 
 
 def test_every_error_is_among_them() -> None:
-    sources = Path(outrider.__path__[0]).rglob("*.py")
+    sources = Path(outrider.__file__).parent.rglob("*.py")
     nodes = [node for source in sources for node in ast.walk(ast.parse(source.read_bytes()))]
     named = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     errors = {name for name in named if name.endswith("Error")}
