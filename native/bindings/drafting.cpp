@@ -27,7 +27,7 @@ void markov_decode(GuardedEngine& self, const Packed& tokens, const Packed& out,
 }  // namespace
 
 void bind_drafting(nb::module_& m, EngineClass& engine) {
-  nb::class_<BlockDraftWeights>(m, "Sketch")
+  nb::class_<BlockDraftWeights>(m, "BlockDraftWeights")
       .def("__init__", [](BlockDraftWeights* self, const Stack& stack, const Packed& embedding, float scale,
                           Address masks, int rows, int first, Address norm, const Packed& head,
                           const Packed& tokens, const Packed& out, Address ids, Address confidence) {
@@ -35,7 +35,7 @@ void bind_drafting(nb::module_& m, EngineClass& engine) {
         new (self) BlockDraftWeights{&stack, &embedding.matrix, scale, at(masks), rows, first, at(norm),
                                      &head.matrix, markov, at(confidence)};
       });
-  engine.def("walk", markov_decode);
+  engine.def("markov_decode", markov_decode);
   engine.def("draft", [](GuardedEngine& s, const BlockDraftWeights& weights, nb::handle rows, const PageStore& p,
                          const std::vector<BlockArgs>& args, Address chosen, Address confidences) {
     const RowSet set = parse_rows(rows);

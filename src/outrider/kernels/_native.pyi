@@ -33,7 +33,7 @@ class Stack:
         /,
     ) -> None: ...
 
-class Sketch:
+class BlockDraftWeights:
     def __init__(
         self,
         stack: Stack,
@@ -89,7 +89,7 @@ class Engine:
         out: int,
         /,
     ) -> None: ...
-    def walk(
+    def markov_decode(
         self,
         tokens: Matrix,
         out: Matrix,
@@ -133,7 +133,7 @@ class Engine:
     ) -> None: ...
     def draft(
         self,
-        sketch: Sketch,
+        weights: BlockDraftWeights,
         rows: Rows,
         pages: Pages,
         blocks: Sequence[tuple[int, int, float, int, int]],

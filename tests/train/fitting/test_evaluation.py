@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outrider.train.fitting.evaluation import accepted_counts, walk
+from outrider.train.fitting.evaluation import accepted_counts, simulated_rounds
 
 
 def test_accepted_counts():
@@ -19,10 +19,10 @@ def test_walk_counts_as_the_engine_does():
     accepted = [9, 9, 2, 9, 9, 0, 3, 9, 9, 9, 9]
     answer = [False, False, *[True] * 8, False]
     ended = [False] * 9 + [True, False]
-    telemetry = walk(accepted, answer, ended, 3)
+    telemetry = simulated_rounds(accepted, answer, ended, 3)
     # Rounds start at 2 (2 kept), 5 (0 kept) and 6 (7, 8, 9 kept; 9 ends the answer: no bonus).
     assert telemetry.rounds == 3
     assert telemetry.accepted == 2 + 0 + 2
     assert telemetry.acceptance_length == pytest.approx(7 / 3)
-    unfinished = walk(accepted, answer, [False] * 11, 3)
+    unfinished = simulated_rounds(accepted, answer, [False] * 11, 3)
     assert unfinished.rounds == 2

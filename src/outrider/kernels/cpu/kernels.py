@@ -324,7 +324,7 @@ class CpuKernels(ComposedKernels):
         scores = floats(scores, count, held.out.rows)
         check_tips(blocks, held.tokens.rows)
         chosen = new_ids(count)
-        self._engine.walk(
+        self._engine.markov_decode(
             held.tokens,
             held.out,
             held.ids,

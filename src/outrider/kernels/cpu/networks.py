@@ -157,7 +157,7 @@ class CpuBlockDrafter(ComposedBlockDrafter):
         self._norm = floats(weights.norm, hidden)
         sure = weights.confidence
         self._confidence = None if sure is None else floats(sure, hidden + rank + 1)
-        self.native = _native.Sketch(
+        self.native = _native.BlockDraftWeights(
             own(weights.stack, CpuStack).native,
             packed(weights.embedding),
             weights.scale,

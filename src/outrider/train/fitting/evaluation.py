@@ -1,7 +1,7 @@
 """Acceptance by real rounds: the drafter chases the target's own greedy continuation.
 
 A round starts at the tip, drafts K tokens from what is committed before it, and keeps the longest
-prefix that the target would have written; the target's own next token is the new tip. The walk over
+prefix that the target would have written; the target's own next token is the new tip. A simulation of
 a finished greedy answer is the same as decoding it with the drafter.
 """
 
@@ -81,10 +81,10 @@ def accepted_counts(drafts: Tensor, ids: Tensor) -> Tensor:
     return ((drafts == actual) & inside).long().cumprod(-1).sum(-1)
 
 
-def walk(
+def simulated_rounds(
     accepted: Sequence[int], supervised: Sequence[bool], ended: Sequence[bool], k: int
 ) -> Telemetry:
-    """Walk the answers of one conversation round by round.
+    """Go through the answers of one conversation round by round.
 
     Args:
         accepted: how many drafts would be kept with the tip at each position.
@@ -137,7 +137,7 @@ def evaluate(
         k, accepted = _accepted(network, target, head, ids, taps)
         ended = torch.isin(ids, token_ids(target.config.eos_ids, ids.device))
         table = zip(accepted.tolist(), part.supervised.tolist(), ended.tolist(), strict=True)
-        per_row += [walk(a, s, e, k) for a, s, e in table]
+        per_row += [simulated_rounds(a, s, e, k) for a, s, e in table]
     keep = [not loops for loops in rows.looping.tolist()]
     category = rows.category.tolist()
     return Evaluation(
