@@ -1,8 +1,8 @@
 """Acceptance by real rounds: the drafter chases the target's own greedy continuation.
 
 A round starts at the tip, drafts K tokens from what is committed before it, and keeps the longest
-prefix that the target would have written; the target's own next token is the new tip. A simulation of
-a finished greedy answer is the same as decoding it with the drafter.
+prefix that the target would have written; the target's own next token is the new tip. To go through
+a finished greedy answer so is the same as decoding it with the drafter.
 """
 
 from __future__ import annotations
