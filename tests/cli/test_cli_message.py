@@ -232,12 +232,14 @@ def test_log_probabilities_in_json(outrider: Any, tiny: str) -> None:
     content = found["logprobs"]["content"]
     assert [one["token_id"] for one in content] == found["token_ids"] == plain["token_ids"]
     for one in content:
-        assert set(one) == {"token", "token_id", "logprob", "rank", "top_logprobs"}
+        assert set(one) == {"token", "token_id", "logprob", "bytes", "rank", "top_logprobs"}
         assert one["rank"] == 1
         assert one["logprob"] < 0
         assert one["top_logprobs"][0] == {
-            name: one[name] for name in ("token", "token_id", "logprob")
+            name: one[name] for name in ("token", "token_id", "logprob", "bytes")
         }
+        whole = "\ufffd" not in one["token"]
+        assert one["bytes"] == (list(one["token"].encode()) if whole else None)
         assert len(one["top_logprobs"]) == 2
         assert one["top_logprobs"][1]["logprob"] <= one["logprob"]
     assert "top_logprobs" in json.dumps(outrider(*arguments, "--n", "2", "--logprobs", "0").json())

@@ -161,3 +161,29 @@ def test_shared_passes_make_rows_dearer() -> None:
     assert alone.length(chances) >= 3
     assert crowded.length(chances) == 0
     assert alone.cut([0.9, 0.01]) == 1
+
+
+def test_a_draft_that_pays_brings_the_first_probe_back() -> None:
+    """Probes in vain double the wait, 8, 16, 32, ...; drafting in full begins anew at 8."""
+    policy = DraftLengthPolicy(priced(FLAT, 0.3, 0.01), 0.0, 8)
+
+    def plain_rounds() -> int:
+        count = 0
+        while policy.decide(8).mode is DraftMode.BRIEF:
+            policy.record(policy.decide(8), DraftOutcome(0, 0))
+            count += 1
+        policy.record(DraftDecision(DraftMode.PROBE, 0), DraftOutcome(0, 0))
+        return count
+
+    assert [plain_rounds() for _ in range(3)] == [7, 15, 31]
+    policy.record(DraftDecision(DraftMode.FULL, 1), DraftOutcome(1, 0))
+    assert [plain_rounds() for _ in range(2)] == [7, 15]
+
+
+def test_a_stream_that_ends_amid_a_draft_does_not_shorten_later_ones() -> None:
+    goodput = priced()
+    policy = DraftLengthPolicy(goodput, 0.0, 32)
+    for _ in range(50):
+        policy.record(DraftDecision(DraftMode.FULL, 8), DraftOutcome(7, 3, ended=True))
+    assert policy.decide(32) == DraftDecision(DraftMode.FULL, 8)
+    assert goodput.statistics(0.0).requested.tokens == 8.0

@@ -56,10 +56,11 @@ def simulation(
     costs: Callable[[int], float] = cost,
     seats: int = 3,
     told_price: float | None = None,
+    observing: float = 0.0,
 ) -> Simulation:
     clock = FakeClock(100.0)
     kernels = TimedKernels(clock, costs)
-    drafter = TimedDrafter(clock, guess, price)
+    drafter = TimedDrafter(clock, guess, price, observing)
     goodput = NotedGoodput(KNOTS, price if told_price is None else told_price)
     engine = make_engine(
         tiny_target(kernels=kernels),
@@ -196,3 +197,45 @@ def test_the_end_of_a_stream_refuses_nothing(distance: int) -> None:
     assert all(now >= then for now, then in zip(after, before, strict=True))
     assert shared.calibration(copied=False).chances([0.9])[0] >= 0.9
     assert shared.requested.tokens == asked
+
+
+def test_a_pass_that_feeds_a_prompt_beside_decoding_is_no_price(lines: list[list[int]]) -> None:
+    run = simulation(kinds(lines)["silent"].guess)
+    short = replace(PARAMS, max_tokens=9)
+    run.engine.add(Request(PROMPTS[0], short))
+    for _ in range(3):
+        run.engine.step()
+    run.engine.add(Request(PROMPTS[1], short))
+    while run.engine.has_unfinished:
+        run.engine.step()
+    assert run.kernels.passes == [7, 1, 1, 6, 2, 2, 2, 2, 2, 1, 1, 1]
+    assert [rows for rows, *_ in run.goodput.noted] == [1, 1, 2, 2, 2, 2, 2, 1, 1, 1]
+
+
+def test_what_the_drafter_observes_is_no_part_of_a_pass(lines: list[list[int]]) -> None:
+    run = simulation(kinds(lines)["half"].guess, observing=0.25)
+    run.run((PROMPTS[0], PARAMS))
+    assert len(run.goodput.noted) > 10
+    for rows, _, _, seconds in run.goodput.noted:
+        assert seconds == pytest.approx(cost(rows))
+
+
+def test_prices_do_not_bring_back_what_confidence_cut(lines: list[list[int]]) -> None:
+    """Goodput would keep them all; the third is below the threshold."""
+
+    def guess(known: list[int], length: int) -> Proposal:
+        tokens = oracle(lines)(known, length)
+        return Proposal(tokens, None, [0.9, 0.9, 0.4, *[0.9] * length][: len(tokens)])
+
+    clock = FakeClock(100.0)
+    engine = make_engine(
+        tiny_target(kernels=TimedKernels(clock, cost)),
+        TimedDrafter(clock, guess, PRICE),
+        EngineConfig(max_num_seqs=1, confidence_threshold=0.5),
+        goodput=NotedGoodput(KNOTS, PRICE),
+        clock=clock,
+    )
+    name = engine.add(Request(PROMPTS[0], PARAMS))
+    while engine.has_unfinished:
+        engine.step()
+    assert len(engine.take(name).metrics.speculation.drafted_per_position) == 2

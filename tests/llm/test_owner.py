@@ -611,3 +611,34 @@ def test_an_id_of_ones_own_takes_nobody_elses(llm: LLM) -> None:
     for index in range(4):
         llm.engine.add(Request(PROMPTS[0], GREEDY, request_id=f"req-{index + 1}"))
     assert len(llm.generate(PROMPTS[:3], GREEDY)) == 3
+
+
+def test_a_batch_is_refused_by_the_place_of_its_prompt(llm: LLM) -> None:
+    for bad, reason in (
+        ([], "at least one token"),
+        ([10**6], "vocabulary"),
+        ([3] * 999, "context"),
+    ):
+        with pytest.raises(RequestError, match=rf"^prompts\[2\]: .*{reason}"):
+            llm.generate([PROMPTS[0], PROMPTS[1], bad], GREEDY)
+        with pytest.raises(RequestError, match=rf"^prompt: .*{reason}"):
+            llm.generate([bad], GREEDY)
+    quiet(llm)
+
+
+def test_faults_now_and_then_do_not_end_the_thread(llm: LLM, monkeypatch: Any) -> None:
+    """Three in a row do; four with answers between them do not."""
+    right = views(alone(TARGET, [(PROMPTS[0], GREEDY)]))
+    assert views(llm.generate(PROMPTS[0], GREEDY)) == right  # the thread waits for messages now
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(serving, "_publish", failing(serving._publish, 1))
+            with pytest.raises(MemoryError, match="planted"):
+                llm.generate(PROMPTS[0], GREEDY)
+        assert views(llm.generate(PROMPTS[0], GREEDY)) == right
+
+
+def test_progress_is_told_when_it_changes(llm: LLM) -> None:
+    told: list[tuple[str, int, int]] = []
+    llm.generate(PROMPTS[0], GREEDY, lambda *news: told.append(news))
+    assert told == [("Generating", 1, 1)]

@@ -281,7 +281,7 @@ def test_named_templates_and_missing_ones(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="field chat_template must be a string, not 7"):
         HuggingFaceCheckpoint(folder).tokenizer()
     write_tokenizer(folder)
-    with pytest.raises(RequestError, match="has no chat template; use raw prompts"):
+    with pytest.raises(RequestError, match="has no chat template, so it cannot"):
         HuggingFaceCheckpoint(folder).tokenizer().encode_chat(messages)
 
 

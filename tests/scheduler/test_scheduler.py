@@ -235,3 +235,27 @@ def test_the_youngest_pays_and_a_queued_sibling_before_it() -> None:
     assert (oldest.restarts, middle.restarts, youngest.restarts) == (0, 0, 1)
     assert scheduler.waiting == (youngest, sibling)
     assert scheduler.preemptions == 1
+
+
+def test_the_last_in_the_queue_gives_its_pages_back_first() -> None:
+    limits = Limits(max_num_seqs=1, max_num_batched_tokens=40, draft_length=0)
+    scheduler = running(limits, [(4, 99)], pages=3)
+    (oldest,) = scheduler.running
+    before, behind = (FakeJob(oldest.pool, 5, 99, done=4) for _ in range(2))
+    for sibling in (before, behind):
+        oldest.pool.jobs.append(sibling)
+        scheduler.add(sibling)
+    assert planned(scheduler) == [(oldest, 1, 0)]
+    assert (oldest.restarts, before.restarts, behind.restarts) == (0, 0, 1)
+
+
+def test_a_full_house_has_all_rows_for_its_drafts() -> None:
+    """Who waits cannot start without a seat, so nothing is kept for a prompt."""
+    limits = Limits(max_num_seqs=2, max_num_batched_tokens=12, draft_length=9)
+    scheduler = running(limits, [(2, 99), (3, 99)])
+    older, younger = scheduler.running
+    older.draftable, younger.draftable = 9, 2
+    newcomer = FakeJob(older.pool, 30, 99)
+    older.pool.jobs.append(newcomer)
+    scheduler.add(newcomer)
+    assert planned(scheduler) == [(older, 1, 8), (younger, 1, 2)], "not (older, 1, 3)"

@@ -67,7 +67,7 @@ def test_messages_are_checked_before_the_template_sees_them() -> None:
 def test_missing_template_is_one_clear_line() -> None:
     tokenizer = Tokenizer(byte_level(), "some/file", SpecialTokens())
     assert not tokenizer.has_template
-    with pytest.raises(RequestError, match=r"^messages: some/file has no chat template; .*--raw"):
+    with pytest.raises(RequestError, match=r"^messages: some/file has no chat template, .*--raw"):
         tokenizer.encode_chat(MESSAGES)
 
 
@@ -112,3 +112,12 @@ def test_unknown_decoders_are_refused_by_name(decoder: decoders.Decoder) -> None
     backend.decoder = decoder
     with pytest.raises(ModelError, match=r"^tiny: tokenizer decoder .*type.* is not supported"):
         Tokenizer(backend, "tiny", SpecialTokens())
+
+
+def test_the_text_of_a_token_after_others() -> None:
+    """What a decoder leaves out at the beginning of a text belongs to a token further on."""
+    backend = Backend(models.WordLevel({"\u2581two": 0, "two": 1, "!": 2}, unk_token="!"))
+    backend.decoder = decoders.Metaspace()
+    tokenizer = Tokenizer(backend, "tiny", SpecialTokens())
+    assert tokenizer.token_text(0) == "two"
+    assert [tokenizer.token_text(token, [2]) for token in (0, 1, 2)] == [" two", "two", "!"]

@@ -169,9 +169,14 @@ def test_the_target_is_checked_before_anything_is_written(tmp_path, capsys, monk
     monkeypatch.setattr(run, "open_model", opened)
     monkeypatch.setattr(run, "load_target", None)
     path = tmp_path / "c.json"
-    path.write_text('{"shape": {"taps": [99]}, "generate": {"length": 64}}')
-    assert main(["train", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert "shape.taps must be below the target's 4 layers" in capsys.readouterr().err
+    for shape, reason in (
+        ({"taps": [99]}, "shape.taps must be below the target's 4 layers"),
+        ({"taps": [3, 3]}, "shape.taps must name each layer once, not [3, 3]"),
+        ({"num_taps": 99}, "shape.num_taps must be at most the target's 4 layers, not 99"),
+    ):
+        path.write_text(json.dumps({"shape": shape, "generate": {"length": 64}}))
+        assert main(["train", "--config", str(path), "--out", str(tmp_path / "out")]) == 2
+        assert reason in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir()] == ["c.json"]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from outrider.text.pieces import REPLACEMENT
 from outrider.types.output import CompletionOutput, RequestOutput, TokenLogprob
 from outrider.types.sampling import SamplingParams
 
@@ -18,7 +20,7 @@ def as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any]:
     """
     tokens = _tokens(output)
     timings, speculation = output.metrics.timings, output.metrics.speculation
-    value = _completion(output.outputs[0], tokenizer)
+    value = _completion(output.outputs[0], tokenizer, output.prompt_token_ids)
     value |= {
         "prompt_tokens": len(output.prompt_token_ids),
         "timings": {
@@ -37,8 +39,8 @@ def as_json(output: RequestOutput, tokenizer: Tokenizer) -> dict[str, Any]:
     }
     if len(output.outputs) > 1:
         value["outputs"] = [
-            {"index": completion.index} | _completion(completion, tokenizer)
-            for completion in output.outputs
+            {"index": one.index} | _completion(one, tokenizer, output.prompt_token_ids)
+            for one in output.outputs
         ]
     return value
 
@@ -47,7 +49,9 @@ def _tokens(output: RequestOutput) -> int:
     return sum(len(completion.token_ids) for completion in output.outputs)
 
 
-def _completion(completion: CompletionOutput, tokenizer: Tokenizer) -> dict[str, Any]:
+def _completion(
+    completion: CompletionOutput, tokenizer: Tokenizer, prompt: Sequence[int]
+) -> dict[str, Any]:
     value: dict[str, Any] = {
         "text": completion.text,
         "token_ids": completion.token_ids,
@@ -56,21 +60,25 @@ def _completion(completion: CompletionOutput, tokenizer: Tokenizer) -> dict[str,
         "seed": completion.seed,
     }
     if completion.logprobs is not None:
-        value["logprobs"] = {"content": [_logprob(one, tokenizer) for one in completion.logprobs]}
+        entries = [_logprob(one, tokenizer, prompt) for one in completion.logprobs]
+        value["logprobs"] = {"content": entries}
     return value
 
 
-def _logprob(entry: TokenLogprob, tokenizer: Tokenizer) -> dict[str, Any]:
+def _logprob(entry: TokenLogprob, tokenizer: Tokenizer, prompt: Sequence[int]) -> dict[str, Any]:
     """One token in the shape of chat completions, with its id and its rank."""
+
+    def shown(token_id: int, logprob: float) -> dict[str, Any]:
+        text = tokenizer.token_text(token_id, prompt)
+        # A part of a character has no text of its own to give the bytes of.
+        whole = None if REPLACEMENT in text else list(text.encode())
+        return {"token": text, "token_id": token_id, "logprob": logprob, "bytes": whole}
+
     return {
-        **_token(entry.token_id, entry.logprob, tokenizer),
+        **shown(entry.token_id, entry.logprob),
         "rank": entry.rank,
-        "top_logprobs": [_token(token, value, tokenizer) for token, value in entry.top],
+        "top_logprobs": [shown(token, value) for token, value in entry.top],
     }
-
-
-def _token(token_id: int, logprob: float, tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"token": tokenizer.token_text(token_id), "token_id": token_id, "logprob": logprob}
 
 
 def cut(output: RequestOutput, params: SamplingParams) -> str | None:

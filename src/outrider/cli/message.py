@@ -54,7 +54,7 @@ def _read_input() -> str:
         note("Reading standard input to its end; </dev/null leaves it out.")
     elif sys.stdin.isatty():
         note("Type the prompt; Ctrl-D on a line of its own ends it.")
-    return _bounded("prompt", sys.stdin.read(MOST + 1))
+    return bounded("prompt", sys.stdin.read(MOST + 1))
 
 
 def read_text(path: Path, option: str) -> str:
@@ -66,7 +66,7 @@ def read_text(path: Path, option: str) -> str:
     try:
         # The mark that some editors begin a file with is not a part of it.
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            return _bounded(option, lines.read(MOST + 1))
+            return bounded(option, lines.read(MOST + 1))
     except OSError as error:
         raise RequestError(option, f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -76,7 +76,8 @@ def read_text(path: Path, option: str) -> str:
         raise RequestError(option, f"{path!r}: cannot be read: {error}") from None
 
 
-def _bounded(option: str, text: str) -> str:
+def bounded(option: str, text: str) -> str:
+    """The text, unless it is absurdly long; RequestError names ``option`` then."""
     if len(text) > MOST:
         raise RequestError(option, f"is longer than {MOST:,} characters")
     return text

@@ -31,6 +31,7 @@ from outrider.session.verdict import Verdict
 from outrider.types.clock import SYSTEM_CLOCK, Clock
 from outrider.types.errors import OutriderError, RequestError
 from outrider.types.output import Delta, RequestOutput
+from outrider.types.sampling import SamplingParams
 from outrider.types.telemetry import RoundSeconds
 
 
@@ -162,7 +163,7 @@ class Engine:
             RequestError: the prompt or a parameter cannot be served.
         """
         prompt = [int(token) for token in request.prompt_token_ids]
-        check_request(self._target, self._max_len, prompt, request.params)
+        self.check(prompt, request.params)
         with self._turn():
             request_id = request.request_id or self._next_id()
             if request_id in self._parents:
@@ -181,6 +182,14 @@ class Engine:
                 self._remove(request_id)
                 raise
             return request_id
+
+    def check(self, prompt: Sequence[int], params: SamplingParams) -> None:
+        """Check what ``add`` would refuse.
+
+        Raises:
+            RequestError: the prompt or a parameter cannot be served.
+        """
+        check_request(self._target, self._max_len, prompt, params)
 
     def _next_id(self) -> str:
         """An id that no request has, whatever ids callers choose for theirs."""

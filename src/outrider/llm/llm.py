@@ -249,7 +249,9 @@ class LLM:
                 have ended, and its ``outputs`` are what each of them has.
         """
         check_call("generate", ("prompts", "params", "progress"), unnamed, unknown)
-        return self._run([self._raw(prompt) for prompt in prompts_of(prompts)], params, progress)
+        return self._run(
+            "prompts", [self._raw(prompt) for prompt in prompts_of(prompts)], params, progress
+        )
 
     def chat(
         self,
@@ -277,7 +279,9 @@ class LLM:
                 have ended, and its ``outputs`` are what each of them has.
         """
         check_call("chat", ("messages", "params", "progress"), unnamed, unknown)
-        return self._run([self._chat(one) for one in conversations_of(messages)], params, progress)
+        return self._run(
+            "messages", [self._chat(one) for one in conversations_of(messages)], params, progress
+        )
 
     def stream(
         self,
@@ -307,8 +311,22 @@ class LLM:
     def _chat(self, messages: Conversation) -> Request:
         return Request(self.tokenizer.encode_chat(messages))
 
+    def _check_prompts(
+        self, requests: Sequence[Request], each: Sequence[SamplingParams], name: str
+    ) -> None:
+        """Refuse a batch by the place of the prompt that cannot be served."""
+        for index, (request, params) in enumerate(zip(requests, each, strict=True)):
+            try:
+                self.engine.check(request.prompt_token_ids, params)
+            except RequestError as error:
+                if len(requests) == 1 or error.parameter != "prompt":
+                    raise
+                detail = str(error).removeprefix("prompt: ")
+                raise RequestError(f"{name}[{index}]", detail) from None
+
     def _run(
         self,
+        name: str,
         requests: Sequence[Request],
         params: SamplingParams | Sequence[SamplingParams] | None,
         progress: Progress,
@@ -316,6 +334,7 @@ class LLM:
         each = params_of(params, len(requests))
         check_progress(progress)
         self._owner.desk.check()
+        self._check_prompts(requests, each, name)
         tickets = self._owner.submit(
             [replace(request, params=one) for request, one in zip(requests, each, strict=True)]
         )

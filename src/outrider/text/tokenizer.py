@@ -119,7 +119,9 @@ class Tokenizer:
         """Return the prompt text of a conversation; the rest is as in ``encode_chat``."""
         if self._template is None:
             raise RequestError(
-                "messages", f"{self.source} has no chat template; use raw prompts (--raw)"
+                "messages",
+                f"{self.source} has no chat template, so it cannot answer conversations; it can "
+                "complete raw text (LLM.generate, outrider generate --raw)",
             )
         return self._template.render(checked_messages(messages), **variables)
 
@@ -150,9 +152,19 @@ class Tokenizer:
         pieces = [self.feed(decoder, token) for token in ids if token not in skipped]
         return "".join(pieces) + decoder.open()
 
-    def token_text(self, token_id: int) -> str:
-        """Return the text of one token alone; U+FFFD for parts of a character."""
-        return self.decode([token_id], skip_special=False)
+    def token_text(self, token_id: int, after: Sequence[int] = ()) -> str:
+        """Return the text of one token; U+FFFD for parts of a character.
+
+        Args:
+            token_id: the token.
+            after: tokens before it. At the beginning of a text some decoders leave out a space.
+        """
+        decoder = self.decoder()
+        for token in after:
+            if decoder.primed:
+                break
+            self.feed(decoder, token)
+        return self.feed(decoder, token_id) + decoder.open()
 
     def token(self, token_id: int) -> str | None:
         """Return the token as the vocabulary spells it; None if there is none."""

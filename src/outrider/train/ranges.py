@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from outrider.config.model import ModelConfig
 from outrider.config.sizes import MAX_LAYERS, MAX_POSITIONS, MAX_ROWS, MAX_WIDTH
-from outrider.train.config import TrainConfig
+from outrider.train.config import ShapeConfig, TrainConfig
 from outrider.types.errors import DrafterError
 from outrider.types.lines import shown
 
@@ -145,6 +145,14 @@ def check_target(config: TrainConfig, target: ModelConfig) -> None:
         raise DrafterError(
             f"generate.length must be at most the target's context {target.max_position}, "
             f"not {config.generate.length}"
+        )
+    if config.kind != "mtp" and len(set(shape.taps)) < len(shape.taps):
+        raise DrafterError(f"shape.taps must name each layer once, not {list(shape.taps)}")
+    # The usual number is for targets of any size: of a tiny one, layers are read more than once.
+    most = max(layers, ShapeConfig.num_taps)
+    if config.kind != "mtp" and not shape.taps and shape.num_taps > most:
+        raise DrafterError(
+            f"shape.num_taps must be at most the target's {layers} layers, not {shape.num_taps}"
         )
     if config.kind != "mtp" and not all(tap < layers for tap in shape.taps):
         raise DrafterError(

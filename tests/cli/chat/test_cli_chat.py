@@ -191,6 +191,38 @@ def test_continued_answers_are_those_of_a_higher_limit(
     assert [m["role"] for m in conversation.messages] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"frequency_penalty": 1.5},
+        {"presence_penalty": -1.5},
+        {"repetition_penalty": 1.5},
+        {"stop": "across"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_looks_back_looks_back_over_a_cut(
+    llm: LLM, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Penalties count what was written before it, and a stop string may begin there."""
+    base: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True, "skip_special_tokens": False}
+    asked = [{"role": "user", "content": "hello"}]
+    if "stop" in options:
+        plain = llm.chat(asked, SamplingParams(**base, max_tokens=12))[0].outputs[0].text
+        options = {"stop": plain[2:6]}
+    base |= options
+    conversation = Conversation(llm, SamplingParams(**base, max_tokens=4), None)
+    take(conversation, "hello")
+    while conversation._state.answer and conversation._state.answer.cut:
+        if len(conversation._state.answer.tokens) >= 12:
+            break
+        take(conversation, "/continue")
+    right = llm.chat(asked, SamplingParams(**base, max_tokens=12))[0].outputs[0]
+    assert conversation._state.answer is not None
+    assert list(conversation._state.answer.tokens) == right.token_ids
+    assert conversation.messages[-1]["content"] == right.text
+
+
 def test_a_fresh_seed_goes_on_too(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     params = SamplingParams(temperature=1.0, max_tokens=4, ignore_eos=True)
     conversation = Conversation(llm, params, None)
@@ -533,6 +565,19 @@ def test_a_model_without_a_template_says_so_at_once(
     ended = outrider("chat", "--model", tmp_path)
     assert ended.status == 2
     assert "has no chat template" in ended.err
+    # Neither the message nor the audit is for conversations alone.
+    checked = outrider("check", "--model", tmp_path, "--drafter", "ngram", "--effort", "quick")
+    assert checked.status == 0
+
+
+def test_a_line_without_end_is_refused(
+    outrider: Any, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("outrider.cli.message.MOST", 10)
+    monkeypatch.setattr("outrider.cli.chat.command.MOST", 10)
+    monkeypatch.setattr("sys.stdin", io.StringIO("x" * 11))
+    ended = outrider("chat", "--model", tiny)
+    assert (ended.status, ended.err) == (2, "outrider: messages: is longer than 10 characters\n")
 
 
 # -- at a terminal

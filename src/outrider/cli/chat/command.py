@@ -12,7 +12,7 @@ from outrider.cli.chat.commands import take
 from outrider.cli.chat.conversation import Conversation
 from outrider.cli.chat.keys import keys_wait
 from outrider.cli.console import note
-from outrider.cli.message import check_text
+from outrider.cli.message import MOST, bounded, check_text
 from outrider.cli.options import DraftOptions, SamplingOptions, TargetOptions, spread
 from outrider.types.errors import OutriderError
 from outrider.types.lines import one_line
@@ -51,8 +51,13 @@ def chat(
 
 
 def read_lines() -> Iterator[str]:
-    """Yield the lines of standard input, which end with a line feed, or with CR and LF."""
-    yield from (line.removesuffix("\n").removesuffix("\r") for line in sys.stdin)
+    """Yield the lines of standard input, which end with a line feed, or with CR and LF.
+
+    Raises:
+        RequestError: one is absurdly long.
+    """
+    while line := sys.stdin.readline(MOST + 1):
+        yield bounded("messages", line).removesuffix("\n").removesuffix("\r")
 
 
 def talk(conversation: Conversation, terminal: Terminal) -> None:

@@ -28,7 +28,7 @@ class Answer:
         prompt: tokens that it answered.
         tokens: its own.
         text: its text.
-        seed: keys its noise, by position: going on is what a higher limit would have given.
+        seed: keys its noise, by position, so that going on is what a higher limit had given.
         cut: whether a limit ended it.
     """
 
@@ -151,15 +151,38 @@ class Conversation:
         prompt = answer.prompt
         if hidden != self._state.hidden:
             prompt = tuple(self._llm.tokenizer.encode_chat(visible(asked, hidden)))
-        params = replace(self._params, seed=answer.seed, min_tokens=0)
-        output = self._stream([*prompt, *answer.tokens], params)
+        # Where older turns have gone out of sight, there is no answer with a higher limit.
+        again = prompt == answer.prompt and self._looks_back()
+        answer = replace(answer, prompt=prompt)
+        longer, output = self._anew(answer) if again else self._further(answer)
+        self._close(asked, hidden, longer, output)
+
+    def _looks_back(self) -> bool:
+        """Whether how an answer goes on depends on which tokens are its own."""
+        p = self._params
+        return bool(p.frequency_penalty or p.presence_penalty or p.stop_strings)
+
+    def _further(self, answer: Answer) -> tuple[Answer, RequestOutput]:
+        """Go on with what was written as a part of the prompt, which costs its prefill alone."""
+        least = max(self._params.min_tokens - len(answer.tokens), 0)
+        params = replace(self._params, seed=answer.seed, min_tokens=least)
+        output = self._stream([*answer.prompt, *answer.tokens], params)
         tokens = (*answer.tokens, *output.outputs[0].token_ids)
         text = answer.text + output.outputs[0].text
         if answer.text.endswith("\ufffd"):
             # The cut went through a character, which is whole now.
             text = self._llm.tokenizer.decode(tokens, skip_special=self._params.skip_special_tokens)
-        longer = replace(answer, prompt=prompt, tokens=tokens, text=text)
-        self._close(asked, hidden, longer, output)
+        return replace(answer, tokens=tokens, text=text), output
+
+    def _anew(self, answer: Answer) -> tuple[Answer, RequestOutput]:
+        """Answer once more with a higher limit, and write what is new."""
+        limit = self._params.max_tokens
+        higher = None if limit is None else len(answer.tokens) + limit
+        params = replace(self._params, seed=answer.seed, max_tokens=higher)
+        output = self._stream(answer.prompt, params, len(answer.text.rstrip("\ufffd")))
+        completion = output.outputs[0]
+        longer = replace(answer, tokens=tuple(completion.token_ids), text=completion.text)
+        return longer, output
 
     def _answer(self, messages: tuple[Message, ...]) -> None:
         hidden = self._fit(messages, 0)
@@ -204,13 +227,14 @@ class Conversation:
         return "/reset begins a new conversation" + (larger if self._limit < longest else "")
 
     def _stream(
-        self, prompt: Sequence[Message] | Sequence[int], params: SamplingParams
+        self, prompt: Sequence[Message] | Sequence[int], params: SamplingParams, known: int = 0
     ) -> RequestOutput:
-        """Write an answer while it is decided; returns its output."""
+        """Write an answer while it is decided, but for its first ``known`` characters."""
         with closing(self._llm.stream(prompt, params)) as stream:
             try:
                 for piece in stream:
-                    write(piece)
+                    write(piece[known:])
+                    known -= min(known, len(piece))
             finally:
                 write("\n")
             if stream.output is None:

@@ -134,7 +134,7 @@ class Audit:
 
     def _request(self, probe: Probe) -> Request:
         tokenizer = self._target.tokenizer
-        if probe.raw:
+        if probe.raw or not tokenizer.has_template:
             ids = tokenizer.encode(probe.prompt, add_special=True)
         else:
             ids = tokenizer.encode_chat([{"role": "user", "content": probe.prompt}])
