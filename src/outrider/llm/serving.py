@@ -89,8 +89,7 @@ def _accept(desk: Desk, engine: Engine, group: Sequence[Entry]) -> None:
     except BaseException as error:  # it belongs to whoever handed the group in
         for name in names:
             engine.abort(name)
-        for entry in group:
-            entry.error = error
+        _fail(group, error)
         return
     for entry, name in zip(group, names, strict=True):
         entry.request_id = name

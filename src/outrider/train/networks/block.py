@@ -13,8 +13,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from outrider.config.drafter import DrafterConfig
-from outrider.models.rotary import rotary_table
 from outrider.train.config import Attention
+from outrider.train.networks.angles import AngleTable
 from outrider.train.networks.heads import ConfidenceHead, MarkovHead, TrimmedHead
 from outrider.train.networks.layers import (
     LayerModule,
@@ -77,7 +77,7 @@ class BlockDrafter(nn.Module):
         self.markov_head = MarkovHead(c) if c.markov_rank else None
         width = c.hidden_size + (c.markov_rank if c.confidence_with_markov else 0)
         self.confidence_head = ConfidenceHead(width) if c.confidence else None
-        self._table: Angles | None = None
+        self._angles = AngleTable(config, config.max_position + config.block_size)
         init_layers(self, len(c.windows))
 
     @property
@@ -95,15 +95,6 @@ class BlockDrafter(nn.Module):
         for layer in self.layers:
             layer.compile(dynamic=False)
 
-    def angles(self, positions: Tensor) -> Angles:
-        """Angles of positions, [..] to [.., d / 2]."""
-        if self._table is None or self._table.cos.device != positions.device:
-            c = self.config
-            table = rotary_table(c.rotary, c.head_dim, c.max_position + c.block_size)
-            device = positions.device
-            self._table = Angles(table.cos.to(device), table.sin.to(device))
-        return Angles(self._table.cos[positions], self._table.sin[positions])
-
     def forward(self, taps: Tensor, tips: Tensor, anchors: Tensor) -> Tensor:
         """States of every block row after the final norm, [B, N, R, H].
 
@@ -118,8 +109,8 @@ class BlockDrafter(nn.Module):
         block = self.mask_embedding.to(taps.dtype).expand(b, n, rows - 1, -1)
         x = torch.cat([tips[:, :, None], block], 2).flatten(1, 2)
         offset = torch.arange(rows, dtype=torch.int64, device=anchors.device)
-        ctx_at = self.angles(torch.arange(length, dtype=torch.int64, device=anchors.device))
-        row_at = self.angles((anchors[..., None] + offset).flatten(1))
+        ctx_at = self._angles.at(torch.arange(length, dtype=torch.int64, device=anchors.device))
+        row_at = self._angles.at((anchors[..., None] + offset).flatten(1))
         at = (ctx_at, Angles(row_at.cos[:, None], row_at.sin[:, None]))
         masks: dict[tuple[int | None, bool], Mask] = {}
         kinds = zip(self.config.windows, self.config.causal, strict=True)

@@ -20,7 +20,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from outrider.config.drafter import MtpConfig
-from outrider.models.rotary import rotary_table
+from outrider.train.networks.angles import AngleTable
 from outrider.train.networks.heads import TrimmedHead
 from outrider.train.networks.layers import (
     LayerModule,
@@ -79,7 +79,7 @@ class MtpHead(nn.Module):
         self.pre_fc_norm_hidden = Norm(c.hidden_size, c.rms_eps)
         self.layers = nn.ModuleList([MtpLayer(shape, head_norms=c.qk_norm)])
         self.norm = Norm(c.hidden_size, c.rms_eps)
-        self._table: Angles | None = None
+        self._angles = AngleTable(config, config.max_position + config.depth)
         init_layers(self, 1)
 
     @property
@@ -101,14 +101,6 @@ class MtpHead(nn.Module):
         copy_weight(self.norm.weight, target.norm)
         if layers:
             copy_layer(self._layer, target.layers[-1])
-
-    def _angles(self, positions: Tensor) -> Angles:
-        if self._table is None or self._table.cos.device != positions.device:
-            c = self.config
-            table = rotary_table(c.rotary, c.head_dim, c.max_position + c.depth)
-            device = positions.device
-            self._table = Angles(table.cos.to(device), table.sin.to(device))
-        return Angles(self._table.cos[positions], self._table.sin[positions])
 
     def _join(self, tokens: Tensor, states: Tensor, embedding: Tensor) -> Tensor:
         """Inputs [.., H] of slots that hold tokens int64 [..] after states [.., H]."""
@@ -153,7 +145,7 @@ class MtpHead(nn.Module):
     ) -> Tensor:
         x = self._join(ids[:, 1:], states.hidden[:, :-1], embedding)
         slots = torch.arange(1, ids.shape[1], dtype=torch.int64, device=ids.device)
-        y, keys, values = self._layer(x, self._angles(slots))
+        y, keys, values = self._layer(x, self._angles.at(slots))
         seen = slots[None, None] <= anchors[..., None]
         true = _Slots(keys, values, seen)
         at = (anchors - 1).clamp(min=0)[..., None].expand(-1, -1, y.shape[-1])
@@ -171,7 +163,7 @@ class MtpHead(nn.Module):
     ) -> Tensor:
         """Run chained slots [B, N, H], one of each chain; their keys and values join ``own``."""
         layer = self._layer
-        table = self._angles(positions)
+        table = self._angles.at(positions)
         at = Angles(table.cos[:, None], table.sin[:, None])
         normed = layer.input_layernorm(x)
         q = layer.self_attn.queries(normed, at)

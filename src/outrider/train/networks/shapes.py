@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outrider.config.decoder import DecoderShape
 from outrider.config.drafter import DrafterConfig, MtpConfig
 from outrider.config.model import ModelConfig
 from outrider.config.rotary import RotaryConfig
@@ -28,17 +29,9 @@ def block_config(target: ModelConfig, shape: ShapeConfig, kind: Kind) -> Drafter
     shifted = kind == "dspark"
     rank = shape.markov_rank if shifted else 0
     return DrafterConfig(
+        **vars(_decoder_shape(target, shape)),
         kind="dspark" if shifted else "dflash",
-        hidden_size=target.hidden_size,
-        intermediate_size=shape.intermediate_size or target.intermediate_size,
-        num_heads=target.num_heads,
-        num_kv_heads=target.num_kv_heads,
-        head_dim=target.head_dim,
-        rms_eps=target.rms_eps,
-        vocab_size=target.vocab_size,
         draft_vocab_size=min(shape.draft_vocab, target.vocab_size),
-        rotary=_rotary(target),
-        max_position=target.max_position,
         block_size=shape.block if shifted else shape.block + 1,
         row_shift=1 if shifted else 0,
         taps=taps,
@@ -54,14 +47,13 @@ def block_config(target: ModelConfig, shape: ShapeConfig, kind: Kind) -> Drafter
     )
 
 
-def _rotary(target: ModelConfig) -> RotaryConfig:
-    """The target's rotary parameters, unless a drafter's configuration has no words for them."""
-    return RotaryConfig(target.rotary.theta) if target.rotary.kind == "divided" else target.rotary
+def _decoder_shape(target: ModelConfig, shape: ShapeConfig) -> DecoderShape:
+    """The target's shape, for layers that may be narrower inside.
 
-
-def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
-    """Shape of a multi-token-prediction head with a layer of the target's shape."""
-    return MtpConfig(
+    Its rotary parameters too, unless a drafter's configuration has no words for them.
+    """
+    divided = target.rotary.kind == "divided"
+    return DecoderShape(
         hidden_size=target.hidden_size,
         intermediate_size=shape.intermediate_size or target.intermediate_size,
         num_heads=target.num_heads,
@@ -69,9 +61,16 @@ def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
         head_dim=target.head_dim,
         rms_eps=target.rms_eps,
         vocab_size=target.vocab_size,
-        draft_vocab_size=min(shape.draft_vocab, target.vocab_size),
-        rotary=_rotary(target),
+        rotary=RotaryConfig(target.rotary.theta) if divided else target.rotary,
         max_position=target.max_position,
+    )
+
+
+def mtp_config(target: ModelConfig, shape: ShapeConfig) -> MtpConfig:
+    """Shape of a multi-token-prediction head with a layer of the target's shape."""
+    return MtpConfig(
+        **vars(_decoder_shape(target, shape)),
+        draft_vocab_size=min(shape.draft_vocab, target.vocab_size),
         num_target_layers=target.num_layers,
         depth=shape.block,
         qk_norm=target.qk_norm or not shape.warm_layers,
